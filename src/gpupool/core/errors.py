@@ -1,0 +1,144 @@
+"""The one error hierarchy of the product.
+
+Every error a user can meet carries three things: a stable ``code`` that scripts may match, one line that says
+what happened and to what, and one line that says what to do next. Adapters translate the errors of third-party
+libraries into these at their border, so nothing above them ever catches a library's exception.
+
+The docstring of a class is its default message, so the class list reads as the catalog of faults.
+"""
+
+from typing import ClassVar
+
+
+class GpupoolError(Exception):
+    """Something went wrong in the pool."""
+
+    code: ClassVar[str] = "internal"
+    status: ClassVar[int] = 500
+    """HTTP status that carries this error over a wire."""
+    exit_code: ClassVar[int] = 1
+    """Exit status of a command that ends with this error."""
+    default_remedy: ClassVar[str] = "Run the command again; if it stays, report it with the log."
+
+    def __init__(self, message: str | None = None, *, remedy: str | None = None) -> None:
+        doc = (type(self).__doc__ or "").strip().splitlines()
+        self.message = message or (doc[0] if doc else type(self).__name__)
+        self.remedy = remedy or self.default_remedy
+        super().__init__(self.message)
+
+
+class InvalidInputError(GpupoolError):
+    """The input is not valid."""
+
+    code = "invalid_input"
+    status = 400
+    exit_code = 2
+    default_remedy = "Correct the input and try again; nothing was changed."
+
+
+class TooLargeError(InvalidInputError):
+    """The input is larger than the limit."""
+
+    code = "too_large"
+    status = 413
+    default_remedy = "Send less; the limit is in the message."
+
+
+class UnsupportedError(InvalidInputError):
+    """This is not supported here."""
+
+    code = "unsupported"
+    status = 422
+    default_remedy = "See the capability report of the server for what it supports."
+
+
+class NotFoundError(GpupoolError):
+    """There is no such thing."""
+
+    code = "not_found"
+    status = 404
+    exit_code = 4
+    default_remedy = "List what exists and check the name."
+
+
+class ConflictError(GpupoolError):
+    """The present state does not allow this."""
+
+    code = "conflict"
+    status = 409
+    exit_code = 5
+    default_remedy = "Look at the present state, then decide again."
+
+
+class ImpossibleMoveError(ConflictError):
+    """A state machine refuses this move."""
+
+    code = "impossible_move"
+
+
+class UnauthorizedError(GpupoolError):
+    """The request carries no valid credential."""
+
+    code = "unauthorized"
+    status = 401
+    exit_code = 6
+    default_remedy = "Send the operator token as a bearer token (see `gpupool status`)."
+
+
+class ForbiddenError(GpupoolError):
+    """The credential does not allow this."""
+
+    code = "forbidden"
+    status = 403
+    exit_code = 6
+    default_remedy = "Use a credential with the needed role."
+
+
+class BusyError(GpupoolError):
+    """The queue is full."""
+
+    code = "busy"
+    status = 429
+    exit_code = 7
+    default_remedy = "Try again after the time in Retry-After."
+
+
+class UnavailableError(GpupoolError):
+    """The peer cannot be reached or is not ready."""
+
+    code = "unavailable"
+    status = 503
+    exit_code = 8
+    default_remedy = "Check that the process runs (`gpupool status`), then try again."
+
+
+class DeadlineError(GpupoolError):
+    """The work did not finish before its deadline."""
+
+    code = "deadline"
+    status = 504
+    exit_code = 9
+    default_remedy = "Allow more time or use a faster device."
+
+
+class EnvironmentProblemError(GpupoolError):
+    """This machine or its set-up does not allow this."""
+
+    code = "environment"
+    status = 500
+    exit_code = 3
+    default_remedy = "Follow the fix in the message."
+
+
+class PortTakenError(EnvironmentProblemError):
+    """A port that is needed is taken."""
+
+    code = "port_taken"
+    default_remedy = "Free the port or choose another one with the setting in the message."
+
+
+class StorageError(EnvironmentProblemError):
+    """The database cannot be used."""
+
+    code = "storage"
+    default_remedy = "Check that the data folder is on a healthy, writable disk with free space."

@@ -1,0 +1,66 @@
+"""Files that survive a crash at any instant and that only their owner reads.
+
+A reader sees the whole old file or the whole new one. Secrets get mode 0600 before their first byte is written.
+"""
+
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+from gpupool.core.errors import EnvironmentProblemError
+
+
+def ensure_private_dir(path: Path) -> Path:
+    """Make ``path`` (and its parents) if need be, with mode 0700, and return it.
+
+    Raises EnvironmentProblemError where the folder cannot be made or written.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        os.chmod(path, 0o700)
+    except OSError as error:
+        raise EnvironmentProblemError(
+            f"The folder {path} cannot be used: {error.strerror}.",
+            remedy="Give a writable folder with GPUPOOL_HOME, or mend the rights of this one.",
+        ) from error
+    return path
+
+
+def write_private(path: Path, content: str | bytes) -> None:
+    """Replace ``path`` by ``content`` in one step, readable by its owner only, synced to disk.
+
+    Raises EnvironmentProblemError where it cannot be written (no right, disk full).
+    """
+    data = content.encode() if isinstance(content, str) else content
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise EnvironmentProblemError(
+            f"The file {path} cannot be written: {error.strerror}.",
+            remedy="Check rights and free space of that disk.",
+        ) from error
+
+
+def write_private_json(path: Path, value: object) -> None:
+    """Write ``value`` as JSON with `write_private`."""
+    write_private(path, json.dumps(value, indent=1, sort_keys=True) + "\n")
+
+
+def read_json(path: Path) -> Any | None:
+    """Return the parsed content, or None where the file is missing or was never finished."""
+    try:
+        return json.loads(path.read_text())
+    except (FileNotFoundError, ValueError):
+        return None
