@@ -46,7 +46,7 @@ def same_secret(given: str, expected: str) -> bool:
 def canonical_request(method: str, target: str, body: bytes, time_text: str, nonce: str) -> bytes:
     """Return the bytes that are signed; ``target`` is the path with its query as sent."""
     digest = hashlib.sha256(body).hexdigest()
-    return "\n".join((method.upper(), target, digest, time_text, nonce)).encode()
+    return f"{method.upper()}\n{target}\n{digest}\n{time_text}\n{nonce}".encode()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,157 @@
+"""The store port: where the pool's state is kept.
+
+All changes happen inside ``write()``: one serialisable transaction that commits when its block ends without an
+error and leaves nothing behind otherwise. No transaction is held across a network wait. ``put_*`` inserts or
+replaces by id and refuses moves that the state machines refuse, so a stale writer cannot resurrect the dead.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from gpupool.fleet.claims import Claim
+from gpupool.fleet.devices import Device
+from gpupool.fleet.events import Event
+from gpupool.fleet.jobs import Job
+from gpupool.fleet.nodes import Node
+from gpupool.fleet.placements import Placement
+from gpupool.fleet.workloads import Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuedCommand:
+    """An order for a node, kept until the node acknowledges it."""
+
+    node_id: str
+    seq: int
+    """Per node, from 1, without gaps; never reused."""
+    kind: str
+    payload: Mapping[str, Any]
+    """JSON-ready."""
+
+
+class Reader(Protocol):
+    """A consistent view of the state."""
+
+    async def node(self, node_id: str) -> Node | None:
+        """Return a node by id."""
+        ...
+
+    async def node_by_key(self, public_key: str) -> Node | None:
+        """Return the node with this public key."""
+        ...
+
+    async def nodes(self) -> Sequence[Node]:
+        """Return all nodes, oldest first."""
+        ...
+
+    async def devices(self, node_id: str | None = None) -> Sequence[Device]:
+        """Return devices (absent ones included) of one node or of all, by node and index."""
+        ...
+
+    async def workload(self, workload_id: str) -> Workload | None:
+        """Return a workload by id, deleted or not."""
+        ...
+
+    async def workload_by_name(self, name: str) -> Workload | None:
+        """Return the workload of that name that is not deleted."""
+        ...
+
+    async def workloads(self, *, deleted: bool = False) -> Sequence[Workload]:
+        """Return workloads, oldest first; with ``deleted`` also those nobody wants any more."""
+        ...
+
+    async def placement(self, placement_id: str) -> Placement | None:
+        """Return a placement by id."""
+        ...
+
+    async def placements(
+        self, *, node_id: str | None = None, workload_id: str | None = None, live: bool | None = None, limit: int = 1000
+    ) -> Sequence[Placement]:
+        """Return placements, newest first; ``live`` keeps only the live (True) or the final (False)."""
+        ...
+
+    async def claims(self, *, device_id: str | None = None, placement_id: str | None = None) -> Sequence[Claim]:
+        """Return the claims held now."""
+        ...
+
+    async def job(self, job_id: str) -> Job | None:
+        """Return a job by id."""
+        ...
+
+    async def jobs(self, *, workload_id: str | None = None) -> Sequence[Job]:
+        """Return jobs, newest first."""
+        ...
+
+    async def events(self, after: int = 0, limit: int = 100, subject: str | None = None) -> Sequence[Event]:
+        """Return events with ``seq > after`` in order of ``seq``."""
+        ...
+
+    async def last_event_seq(self) -> int:
+        """Return the highest ``seq`` given so far; 0 when there is none."""
+        ...
+
+    async def commands(self, node_id: str, after: int = 0, limit: int = 100) -> Sequence[QueuedCommand]:
+        """Return unacknowledged commands with ``seq > after`` in order of ``seq``."""
+        ...
+
+
+class Writer(Reader, Protocol):
+    """The same view, and changes to it that commit together."""
+
+    async def put_node(self, node: Node) -> None:
+        """Insert or replace a node; ConflictError when another node has its name or key."""
+        ...
+
+    async def put_device(self, device: Device) -> None:
+        """Insert or replace a device."""
+        ...
+
+    async def put_workload(self, workload: Workload) -> None:
+        """Insert or replace a workload; ConflictError when another one, not deleted, has its name."""
+        ...
+
+    async def put_placement(self, placement: Placement) -> None:
+        """Insert or replace a placement; a final one gives its claims back in the same transaction."""
+        ...
+
+    async def put_job(self, job: Job) -> None:
+        """Insert or replace a job."""
+        ...
+
+    async def claim(self, claim: Claim) -> None:
+        """Take a claim by one conditional insert; ClaimRefusedError when the device refuses it (see fleet.claims)."""
+        ...
+
+    async def emit(self, event: Event) -> int:
+        """Append an event to the outbox and return its ``seq``."""
+        ...
+
+    async def add_command(self, node_id: str, kind: str, payload: Mapping[str, Any]) -> int:
+        """Queue a command for a node and return its ``seq``."""
+        ...
+
+    async def acknowledge(self, node_id: str, seq: int) -> None:
+        """Forget the node's commands up to and including ``seq``."""
+        ...
+
+    async def first_time(self, scope: str, key: str) -> bool:
+        """Remember ``key`` in ``scope`` (a node's report ids); False when it was already there."""
+        ...
+
+
+class Store(Protocol):
+    """Where the pool's state is kept. Errors of the database end here, as StorageError."""
+
+    def read(self) -> AbstractAsyncContextManager[Reader]:
+        """Open a consistent view."""
+        ...
+
+    def write(self) -> AbstractAsyncContextManager[Writer]:
+        """Open a transaction; writers come one after another."""
+        ...
+
+    async def close(self) -> None:
+        """Give back every connection."""
+        ...
