@@ -1,0 +1,44 @@
+#!/bin/sh
+# Resolve every dependency once, then cut the two smaller sets out of that one resolution.
+#
+# The lock files name releases and hashes and nothing of where they came from, so that they install from any
+# mirror. `uv` is needed here only, and only by whoever changes a dependency.
+set -eu
+
+root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd -P)
+cd "$root"
+
+if ! command -v uv >/dev/null 2>&1; then
+    echo "make lock needs uv: install it (pip install uv), then run this again." >&2
+    exit 3
+fi
+
+# Wheels that happen to lie on this machine must not decide what everybody installs.
+unset PIP_FIND_LINKS UV_FIND_LINKS
+
+resolve() {
+    output=$1
+    shift
+    # What is pinned stays pinned unless --upgrade or a changed requirement says otherwise.
+    [ ! -f "$output" ] || cp "$output" "$output.new"
+    uv pip compile --quiet --universal --python-version 3.11 --only-binary :all: --generate-hashes \
+        --no-header --no-annotate --no-emit-index-url --no-emit-find-links \
+        --output-file "$output.new" "$@" pyproject.toml >/dev/null
+    mv -f "$output.new" "$output"
+    echo "$output: $(grep -c '==' "$output") releases"
+}
+
+mkdir -p locks
+scratch=$(mktemp -d)
+trap 'rm -rf locks/*.new "$scratch"' EXIT
+resolve locks/all.txt --all-extras --group dev "$@"
+resolve locks/base.txt --constraint locks/all.txt
+resolve locks/up.txt --extra recompute --extra demo --constraint locks/all.txt
+
+for version in 3.11 3.12 3.13 3.14; do
+    for lock in base up all; do
+        uv pip install --quiet --dry-run --no-deps --require-hashes --only-binary :all: --target "$scratch" \
+            --python-version "$version" --python-platform x86_64-unknown-linux-gnu -r "locks/$lock.txt"
+    done
+    echo "wheels for every release on Python $version"
+done
