@@ -23,7 +23,9 @@ def port_is_free(port: int, host: str = "127.0.0.1") -> bool:
     return True
 
 
-def draw_chute_port(taken: Iterable[int], host: str = "127.0.0.1", ports: Iterable[int] = CHUTE_PORTS) -> int | None:
+def draw_chute_port(
+    taken: Iterable[int], host: str = "127.0.0.1", ports: Iterable[int] = CHUTE_PORTS
+) -> int | None:
     """Return the lowest port for a chute that is not reserved, not in ``taken`` and free on ``host``; None if none is."""
     excluded = RESERVED_PORTS.union(taken)
     return next((port for port in ports if port not in excluded and port_is_free(port, host)), None)

@@ -46,4 +46,6 @@ class Job:
     def moved(self, to: JobState, at: datetime, reason: str | None = None) -> "Job":
         """Return the job in state ``to``; raise ImpossibleMoveError where the machine refuses."""
         JOB_MACHINE.check(self.state, to, self.id)
-        return self if to is self.state else replace(self, state=to, changed_at=at, reason=reason or self.reason)
+        return (
+            self if to is self.state else replace(self, state=to, changed_at=at, reason=reason or self.reason)
+        )

@@ -67,12 +67,19 @@ class Reader(Protocol):
         ...
 
     async def placements(
-        self, *, node_id: str | None = None, workload_id: str | None = None, live: bool | None = None, limit: int = 1000
+        self,
+        *,
+        node_id: str | None = None,
+        workload_id: str | None = None,
+        live: bool | None = None,
+        limit: int = 1000,
     ) -> Sequence[Placement]:
         """Return placements, newest first; ``live`` keeps only the live (True) or the final (False)."""
         ...
 
-    async def claims(self, *, device_id: str | None = None, placement_id: str | None = None) -> Sequence[Claim]:
+    async def claims(
+        self, *, device_id: str | None = None, placement_id: str | None = None
+    ) -> Sequence[Claim]:
         """Return the claims held now."""
         ...
 

@@ -1,0 +1,142 @@
+"""The control API's messages: nodes, devices, workloads, placements, events, and the state of the pool."""
+
+from datetime import datetime
+from typing import Any
+
+from gpupool.contracts.base import Id, Input, Message, Name
+from gpupool.contracts.spec import SpecFile
+from gpupool.fleet.claims import ClaimMode
+from gpupool.fleet.devices import DeviceKind, ProofState
+from gpupool.fleet.nodes import NodeState
+from gpupool.fleet.placements import PlacementState
+
+
+class Health(Message):
+    """``/healthz`` of every process: ours answers with the instance id it was started with."""
+
+    status: str = "ok"
+    role: str
+    instance_id: str
+    version: str
+
+
+class ClaimView(Message):
+    """What a placement holds of a device."""
+
+    placement_id: Id
+    device_id: Id
+    mode: ClaimMode
+    mib: int
+
+
+class DeviceView(Message):
+    """A device, with what is held of it."""
+
+    id: Id
+    node_id: Id
+    node: Name
+    kind: DeviceKind
+    name: str
+    index: int
+    memory_mib: int
+    free_mib: int
+    short_ref: str | None
+    failed_rules: list[str]
+    hourly_usd: float | None
+    proof: ProofState
+    stand_in: bool
+    present: bool
+    claims: list[ClaimView]
+
+
+class NodeView(Message):
+    """A node of the pool."""
+
+    id: Id
+    name: Name
+    address: str
+    state: NodeState
+    locked: bool
+    draining: bool
+    hourly_usd: float | None
+    runtimes: list[str]
+    connected: bool
+    joined_at: datetime
+    seen_at: datetime
+    devices: int
+    placements: int
+    """Live ones."""
+
+
+class PlacementView(Message):
+    """A placement (users say deployment)."""
+
+    id: Id
+    workload_id: Id
+    workload: Name
+    version: int
+    node_id: Id
+    node: Name
+    state: PlacementState
+    reason: str | None
+    address: str | None
+    port: int | None
+    restarts: int
+    claims: list[ClaimView]
+    created_at: datetime
+    changed_at: datetime
+
+
+class WorkloadView(Message):
+    """A workload, what is wanted of it and how that goes."""
+
+    id: Id
+    name: Name
+    kind: str
+    version: int
+    spec: SpecFile
+    wanted: int
+    active: int
+    live: int
+    why: str | None
+    """Why it is not placed as wanted; None when it is."""
+    not_before: datetime | None
+    created_at: datetime
+    placements: list[PlacementView]
+    """Live ones and the latest final ones, newest first."""
+
+
+class DeployRequest(Input):
+    """Wants a workload: makes it, or changes the one of that name."""
+
+    spec: SpecFile
+
+
+class DeployReply(Message):
+    """What became of the request."""
+
+    workload: WorkloadView
+    created: bool
+    changed: bool
+
+
+class EventView(Message):
+    """One thing that happened."""
+
+    seq: int
+    kind: str
+    subject: Id
+    at: datetime
+    data: dict[str, Any]
+
+
+class PoolView(Message):
+    """The pool in one look, for ``gpupool status``."""
+
+    version: str
+    instance_id: str
+    started_at: datetime
+    nodes: list[NodeView]
+    devices: list[DeviceView]
+    workloads: list[WorkloadView]
+    last_event_seq: int

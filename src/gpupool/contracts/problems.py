@@ -1,0 +1,61 @@
+"""Errors on the wire: problem+json (RFC 9457) with the stable code and the remedy of `gpupool.core.errors`."""
+
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from gpupool.contracts.base import Message
+from gpupool.core import errors
+
+MEDIA_TYPE: Final = "application/problem+json"
+
+
+class Problem(Message):
+    """The body of an error answer."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    code: str
+    detail: str
+    remedy: str
+    request_id: str | None = None
+
+
+def problem_of(error: errors.GpupoolError, request_id: str | None = None) -> Problem:
+    """Return the body that carries ``error``."""
+    title = (type(error).__doc__ or error.code).strip().splitlines()[0]
+    return Problem(
+        title=title,
+        status=error.status,
+        code=error.code,
+        detail=error.message,
+        remedy=error.remedy,
+        request_id=request_id,
+    )
+
+
+def _classes(root: type[errors.GpupoolError]) -> dict[str, type[errors.GpupoolError]]:
+    found = {root.code: root}
+    for child in root.__subclasses__():
+        for code, kind in _classes(child).items():
+            found.setdefault(code, kind)
+    return found
+
+
+def error_of(status: int, body: Any) -> errors.GpupoolError:
+    """Return the error that an answer carries; one with a body that is no problem becomes a plain GpupoolError."""
+    try:
+        problem = Problem.model_validate(body)
+    except ValidationError:
+        return errors.UnavailableError(f"The server answered {status} without saying why.")
+    kind = _classes(errors.GpupoolError).get(problem.code, errors.GpupoolError)
+    return kind(problem.detail, remedy=problem.remedy)
+
+
+def describe(error: ValidationError) -> str:
+    """Return one line a fault: where it is and what is wrong, without echoing the input."""
+    return "; ".join(
+        f"{'.'.join(str(part) for part in fault['loc']) or 'input'}: {fault['msg']}"
+        for fault in error.errors()[:10]
+    )
