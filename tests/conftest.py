@@ -1,0 +1,37 @@
+"""What every tier of tests stands on.
+
+A test never meets the developer's own pool: settings from the environment are dropped, and compiled numba code is
+shared through one folder so that it is paid for once in a whole run.
+"""
+
+import os
+import socket
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+
+for _name in [name for name in os.environ if name.startswith(("GPUPOOL_", "CHIAPOS_"))]:
+    del os.environ[_name]
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+os.environ.setdefault("NUMBA_CACHE_DIR", str(CHECKOUT / ".numba-cache"))
+
+# Example times vary with the load of a shared machine; a wall-clock limit per example would only flake.
+hypothesis.settings.register_profile("gpupool", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("gpupool")
+
+
+@pytest.fixture(scope="session")
+def checkout() -> Path:
+    """The root of the source tree under test."""
+    return CHECKOUT
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A TCP port on 127.0.0.1 that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
