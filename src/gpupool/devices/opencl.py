@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Protocol, cast
 
+from gpupool.devices.machine import machine_hash
 from gpupool.devices.probe import DeviceFacts, pci_text
 
 _log = logging.getLogger(__name__)
@@ -82,18 +83,23 @@ def _platform_registered(package: Path) -> bool:
 class OpenClProbe:
     """Finds GPUs of every OpenCL platform; each card once, even where two platforms show it."""
 
-    def __init__(self, load: Callable[[], OpenClLibrary | None] = load_opencl) -> None:
+    def __init__(
+        self, load: Callable[[], OpenClLibrary | None] = load_opencl, identity: str | None = None
+    ) -> None:
+        """``identity``: a stable id of the node to use in made-up uuids instead of the machine's."""
         self._load = load
+        self._identity = identity
 
     def devices(self) -> tuple[DeviceFacts, ...]:
         """Return the GPUs, in platform order. Without pyopencl, a platform or a GPU there are none."""
         library = self._load()
         if library is None:
             return ()
+        identity = self._identity or machine_hash()
         found: dict[str, DeviceFacts] = {}
         per_vendor: dict[str, int] = {}
         for position, device in enumerate(_gpus(library)):
-            facts = _Reader(library, device).facts(position, per_vendor)
+            facts = _Reader(library, device, identity).facts(position, per_vendor)
             if facts is not None and facts.uuid not in found:
                 found[facts.uuid] = facts
                 per_vendor[facts.vendor] = per_vendor.get(facts.vendor, 0) + 1
@@ -118,9 +124,10 @@ def _gpus(library: OpenClLibrary) -> list[ClDevice]:
 class _Reader:
     """Reads one OpenCL device."""
 
-    def __init__(self, library: OpenClLibrary, device: ClDevice) -> None:
+    def __init__(self, library: OpenClLibrary, device: ClDevice, identity: str) -> None:
         self._library = library
         self._device = device
+        self._identity = identity
 
     def facts(self, position: int, per_vendor: dict[str, int]) -> DeviceFacts | None:
         """Return the device's facts, or None (logged) where it doesn't even tell its name or memory."""
@@ -132,7 +139,7 @@ class _Reader:
         clock, ecc = self._ask(CLOCK_MHZ), self._ask(ERROR_CORRECTION)
         pci = self._pci_address()
         return DeviceFacts(
-            uuid=_made_uuid(str(name), pci or str(position)),
+            uuid=_made_uuid(self._identity, str(name), pci or str(position)),
             name=str(name).strip(),
             vendor=vendor,
             index=per_vendor.get(vendor, 0),
@@ -171,6 +178,6 @@ def _vendor_word(text: str) -> str:
     return next((vendor for word, vendor in _VENDOR_WORDS if word in lower), lower.strip())
 
 
-def _made_uuid(name: str, place: str) -> str:
-    """Return a uuid for a card whose driver gives none: the same card in the same slot keeps it."""
-    return "opencl-" + hashlib.sha256(f"{name}\n{place}".encode()).hexdigest()[:32]
+def _made_uuid(identity: str, name: str, place: str) -> str:
+    """Return a uuid for a card whose driver gives none: the same card in the same slot of one node keeps it."""
+    return "opencl-" + hashlib.sha256(f"{identity}\n{name}\n{place}".encode()).hexdigest()[:32]
