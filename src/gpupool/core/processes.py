@@ -8,7 +8,8 @@ import contextlib
 import os
 import select
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,6 +80,14 @@ def identify(pid: int) -> ProcessIdentity | None:
     return ProcessIdentity(pid, int(fields[19]), boot_id())
 
 
+def identify_self() -> ProcessIdentity:
+    """Return the identity of the calling process."""
+    found = identify(os.getpid())
+    if found is None:
+        raise ProcessLookupError(os.getpid())
+    return found
+
+
 def group_alive(pgid: int) -> bool:
     """Tell whether any process of the group still runs."""
     try:
@@ -88,3 +97,32 @@ def group_alive(pgid: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def marked(variable: str, value: str) -> list[ProcessIdentity]:
+    """Return the running processes that were started with ``variable=value`` in their environment.
+
+    Finds children whose parent died before it could write their pid down. Processes of other users are not seen.
+    """
+    entry = f"{variable}={value}".encode()
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            environment = (folder / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        identity = identify(int(folder.name)) if entry in environment else None
+        if identity is not None:
+            found.append(identity)
+    return found
+
+
+def end_all(processes: Iterable[ProcessIdentity], grace_seconds: float) -> int:
+    """Ask processes to end, make those end that still run after the grace, and return how many there were."""
+    running = [process for process in processes if process.signal(signal.SIGTERM)]
+    deadline = time.monotonic() + grace_seconds
+    for process in running:
+        if not process.wait_gone(deadline - time.monotonic()):
+            process.signal(signal.SIGKILL)
+            process.wait_gone(5.0)
+    return len(running)

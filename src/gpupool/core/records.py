@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from gpupool.core.files import read_json, write_private_json
-from gpupool.core.processes import ProcessIdentity, identify
+from gpupool.core.processes import ProcessIdentity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +32,8 @@ class ProcessRecord:
     def read(cls, path: Path) -> Self | None:
         """Return the record kept at ``path``; None when there is none or it is not one."""
         value = read_json(path)
+        if not isinstance(value, dict):
+            return None
         try:
             return cls(**{**value, "process": ProcessIdentity(**value["process"])})
         except (TypeError, KeyError):
@@ -43,11 +45,3 @@ class ProcessRecord:
         if self.host is None or self.port is None:
             return None
         return f"http://[{self.host}]:{self.port}" if ":" in self.host else f"http://{self.host}:{self.port}"
-
-
-def own_identity(pid: int) -> ProcessIdentity:
-    """Return the identity of a process known to run (usually oneself)."""
-    found = identify(pid)
-    if found is None:
-        raise ProcessLookupError(pid)
-    return found

@@ -1,0 +1,122 @@
+"""``gpupool chute``: deploy, look at and delete the apps that the pool serves."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpupool.cli.connect import ControlOption, connect
+from gpupool.cli.output import JsonFlag
+
+app = typer.Typer(help="The apps (chutes) that the pool serves.", no_args_is_help=True)
+Name = Annotated[str, typer.Argument(help="The workload's name.")]
+
+
+@app.command()
+def deploy(
+    file: Annotated[Path, typer.Argument(help="A workload spec in YAML; - reads standard input.")],
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Stay until it is active.")] = True,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait.")] = 600.0,
+    control: ControlOption = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Deploy a chute, or change the one of that name.
+
+    Examples: `gpupool chute deploy my-app.yaml` · `gpupool chute deploy --no-wait - < my-app.yaml`
+    """
+    from gpupool.cli.deploying import failed_ids, read_spec, wait_active
+    from gpupool.cli.output import print_json
+
+    spec = read_spec(file)
+    with connect(control) as client:
+        reply = client.deploy(spec)
+        verb = "created" if reply.created else "changed" if reply.changed else "unchanged"
+        typer.echo(f"{spec.name}: {verb}, version {reply.workload.version}", err=as_json)
+        view = reply.workload
+        if wait:
+            view = wait_active(client, spec.name, timeout, _tell, failed_ids(reply.workload))
+    if as_json:
+        print_json(view)
+    elif wait:
+        typer.echo(f"{spec.name}: active, {view.active} of {view.wanted}")
+
+
+def _tell(news: str) -> None:
+    typer.echo(news, err=True)
+
+
+@app.command("list")
+def list_chutes(control: ControlOption = None, as_json: JsonFlag = False) -> None:
+    """List the workloads: chutes and recompute servers.
+
+    Example: `gpupool chute list`
+    """
+    from gpupool.cli.output import print_json
+    from gpupool.cli.overview import print_workloads
+
+    with connect(control) as client:
+        workloads = client.workloads()
+    if as_json:
+        print_json(workloads)
+    else:
+        print_workloads(workloads)
+
+
+@app.command()
+def show(name: Name, control: ControlOption = None, as_json: JsonFlag = False) -> None:
+    """Show one workload with its deployments, and why it is not as wanted.
+
+    Example: `gpupool chute show demo-chat`
+    """
+    from gpupool.cli.output import print_json
+    from gpupool.cli.overview import print_placements, print_workloads
+
+    with connect(control) as client:
+        workload = client.workload(name)
+    if as_json:
+        print_json(workload)
+        return
+    print_workloads([workload])
+    print_placements(workload.placements)
+
+
+@app.command()
+def logs(
+    name: Name,
+    lines: Annotated[
+        int, typer.Option("--lines", "-n", min=1, max=10_000, help="How many of the last lines.")
+    ] = 100,
+    control: ControlOption = None,
+) -> None:
+    """Print the last output of a chute: of its live deployment, else of the latest one.
+
+    Example: `gpupool chute logs demo-chat -n 20`
+    """
+    from gpupool.core.errors import NotFoundError
+
+    with connect(control) as client:
+        workload = client.workload(name)
+        if not workload.placements:
+            raise NotFoundError(
+                f"{name} has never been placed, so it has no logs.",
+                remedy=f"See why with `gpupool chute show {name}`.",
+            )
+        typer.echo(client.logs(workload.placements[0].id, lines), nl=False)
+
+
+@app.command()
+def delete(
+    name: Name,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    control: ControlOption = None,
+) -> None:
+    """Delete a workload: its deployments end, its name is free again.
+
+    Example: `gpupool chute delete my-app --yes`
+    """
+    with connect(control) as client:
+        workload = client.workload(name)
+        if not yes:
+            typer.confirm(f"Delete {name} with {workload.live} live deployment(s)?", abort=True)
+        client.delete_workload(name)
+    typer.echo(f"{name}: deleted; its deployments are ending")

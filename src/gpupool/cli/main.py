@@ -1,0 +1,64 @@
+"""The ``gpupool`` command: a tree of nouns, and the one place where errors become words and exit codes.
+
+Exit codes: 0 done, 1 internal, 2 bad input, 3 this machine or its set-up, 4 not found, 5 conflict, 6 not allowed,
+7 busy, 8 not reachable, 9 deadline, 130 stopped by a second Ctrl-C.
+"""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from gpupool import __version__
+from gpupool.cli import agent, chute, control, events, gateway, gpu, node, recompute, status
+from gpupool.cli.up import command as up
+from gpupool.core.errors import GpupoolError
+
+app = typer.Typer(
+    name="gpupool",
+    help="Put idle GPUs to work: serve inference apps, recompute proof bits.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("up")(up.up)
+app.command("status")(status.status)
+app.command("events")(events.events)
+app.add_typer(chute.app, name="chute")
+app.add_typer(node.app, name="node")
+app.add_typer(gpu.app, name="gpu")
+app.add_typer(control.app, name="control")
+app.add_typer(agent.app, name="agent")
+app.add_typer(gateway.app, name="gateway")
+app.add_typer(recompute.app, name="recompute")
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"gpupool {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit."),
+    ] = False,
+) -> None:
+    """Put idle GPUs to work: serve inference apps, recompute proof bits.
+
+    Start everything on this machine with `gpupool up`, then look with `gpupool status`.
+    """
+
+
+def main() -> None:
+    """Run the command line; print a fault as what happened and what to do next, and exit with its code."""
+    try:
+        app()
+    except GpupoolError as error:
+        typer.echo(f"Error [{error.code}]: {error.message}\n  What to do: {error.remedy}", err=True)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)

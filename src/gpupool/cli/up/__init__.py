@@ -1,0 +1,1 @@
+"""``gpupool up``: the whole pool on this machine, wired together and shown to work."""

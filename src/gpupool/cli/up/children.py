@@ -1,0 +1,126 @@
+"""The processes that ``up`` itself runs: control, gateway and agent, each with a log, an identity and a watch."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import httpx
+
+from gpupool.core.errors import DeadlineError, EnvironmentProblemError
+from gpupool.core.ids import new_id
+
+_RESTART_PAUSES: Final = (0.5, 1.0, 2.0, 5.0, 10.0)
+_STEADY_SECONDS: Final = 60.0
+_LOG_LIMIT: Final = 8 * 1024 * 1024
+
+
+def ended_how(code: int | None) -> str:
+    """Return an exit code as words: ``exit code 3``, ``SIGKILL``."""
+    return signal.Signals(-code).name if code is not None and code < 0 else f"exit code {code}"
+
+
+class Child:
+    """One process of the pool, started again with growing pauses when it dies."""
+
+    def __init__(
+        self, role: str, arguments: Sequence[str], env: Mapping[str, str], log: Path, url: str | None
+    ) -> None:
+        self.role, self.log, self.url = role, log, url
+        self._arguments, self._env = list(arguments), dict(env)
+        self._deaths = 0
+        self._started = 0.0
+        self._due = 0.0
+        self._process: subprocess.Popen[bytes] | None = None
+        self.instance_id = ""
+
+    def start(self) -> None:
+        """Start the process with a fresh instance id, its output appended to its log."""
+        self.instance_id = new_id("inst")
+        if self.log.exists() and self.log.stat().st_size > _LOG_LIMIT:
+            self.log.replace(self.log.with_suffix(".log.1"))
+        descriptor = os.open(self.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "gpupool", *self._arguments],
+                env={**os.environ, **self._env, "GPUPOOL_INSTANCE_ID": self.instance_id},
+                stdin=subprocess.DEVNULL,
+                stdout=descriptor,
+                stderr=descriptor,
+                start_new_session=True,
+            )
+        finally:
+            os.close(descriptor)
+        self._started = time.monotonic()
+
+    def exit_code(self) -> int | None:
+        """Return the exit code of a process that has died; None while it runs."""
+        return None if self._process is None else self._process.poll()
+
+    def wait_ready(self, client: httpx.Client, seconds: float) -> float:
+        """Block until ``/healthz`` answers with this very instance; return the seconds it took.
+
+        Raises EnvironmentProblemError with the log's last line when the process dies, DeadlineError after ``seconds``.
+        """
+        begun = time.monotonic()
+        while time.monotonic() - begun < seconds:
+            if self.exit_code() is not None:
+                raise EnvironmentProblemError(
+                    f"The {self.role} process ended at once ({ended_how(self.exit_code())}): {self.last_words()}",
+                    remedy=f"Mend what it says; its whole log is {self.log}.",
+                )
+            if self._is_ours(client):
+                return time.monotonic() - self._started
+            time.sleep(0.02)
+        raise DeadlineError(
+            f"The {self.role} process is not ready after {seconds:g} s.", remedy=f"Its log is {self.log}."
+        )
+
+    def _is_ours(self, client: httpx.Client) -> bool:
+        try:
+            answer = client.get(f"{self.url}/healthz", timeout=1.0).json()
+        except (httpx.HTTPError, ValueError):
+            return False
+        return isinstance(answer, dict) and answer.get("instance_id") == self.instance_id
+
+    def last_words(self) -> str:
+        """Return the last lines of the log, for an error message."""
+        lines = self.log.read_text(errors="replace").strip().splitlines()
+        return " / ".join(lines[-2:])[-600:] or "its log is empty"
+
+    def tend(self, now: float) -> str | None:
+        """Notice a death, or start again once the pause is over; return what happened, in words.
+
+        ``now`` is monotonic seconds.
+        """
+        if self._process is None:
+            if now < self._due:
+                return None
+            self.start()
+            return f"{self.role} was started again"
+        code = self._process.poll()
+        if code is None:
+            return None
+        self._deaths = 1 if now - self._started > _STEADY_SECONDS else self._deaths + 1
+        pause = _RESTART_PAUSES[min(self._deaths, len(_RESTART_PAUSES)) - 1]
+        self._process, self._due = None, now + pause
+        return f"{self.role} ended ({ended_how(code)}) and starts again in {pause:g} s: {self.last_words()}"
+
+    def stop(self, number: signal.Signals) -> None:
+        """Send a signal to the process, if it still runs."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(number)
+
+    def wait_gone(self, seconds: float) -> bool:
+        """Block until the process is gone, at most ``seconds``; True when it is."""
+        if self._process is None:
+            return True
+        try:
+            self._process.wait(max(0.0, seconds))
+        except subprocess.TimeoutExpired:
+            return False
+        return True

