@@ -38,7 +38,8 @@ elapsed() {
 }
 
 say() {
-    printf '[%3d s] %s\n' "$(elapsed)" "$*"
+    # To standard error, like all progress: standard output belongs to the product (`./up --once --json | ...`).
+    printf '[%3d s] %s\n' "$(elapsed)" "$*" >&2
 }
 
 stop() {
@@ -61,9 +62,9 @@ spin() {
     # A line that moves on a terminal, a line every five seconds elsewhere, until killed or orphaned.
     beats=0
     while kill -0 "$$" 2>/dev/null; do
-        if [ -t 1 ]; then
+        if [ -t 2 ]; then
             case $((beats % 4)) in 0) mark='|' ;; 1) mark=/ ;; 2) mark=- ;; *) mark="\\" ;; esac
-            printf '\r\033[K[%3d s] %s %s%s' "$(elapsed)" "$1" "$mark" "$(packages_in_place)"
+            printf '\r\033[K[%3d s] %s %s%s' "$(elapsed)" "$1" "$mark" "$(packages_in_place)" >&2
             sleep 0.2 >/dev/null 2>&1 || sleep 1
         else
             if [ $((beats % 5)) -eq 4 ]; then say "$1 ... still working$(packages_in_place)"; fi
@@ -78,7 +79,7 @@ working() {
     label=$1
     shift
     printf '\n== %s: %s\n' "$(date)" "$*" >>"$log"
-    if [ ! -t 1 ]; then say "$label"; fi
+    if [ ! -t 2 ]; then say "$label"; fi
     # A session of its own, so that an interrupt can end the command with all its children.
     if command -v setsid >/dev/null 2>&1; then
         setsid "$@" </dev/null >>"$log" 2>&1 &
@@ -92,8 +93,8 @@ working() {
     wait "$child" || status=$?
     child=
     end_spinner
-    if [ -t 1 ]; then
-        printf '\r\033[K'
+    if [ -t 2 ]; then
+        printf '\r\033[K' >&2
         say "$label"
     fi
     return "$status"

@@ -13,8 +13,11 @@ from pathlib import Path
 
 LAUNCHER = """\
 #!/bin/sh
-# Made by scripts/launchers.py: runs the checkout's code in the checkout's environment.
-exec "$(dirname -- "$(readlink -f -- "$0")")/python" -P -c '
+# Made by scripts/launchers.py: runs the checkout's code in the checkout's environment, with its state beside it.
+bin=$(dirname -- "$(readlink -f -- "$0")")
+checkout=$(CDPATH='' cd -- "$bin/../.." && pwd -P)
+export GPUPOOL_HOME="${{GPUPOOL_HOME:-$checkout/.gpupool}}"
+exec "$bin/python" -P -c '
 import sys
 from {module} import {function}
 sys.argv[0] = "{name}"

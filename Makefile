@@ -1,0 +1,48 @@
+# Everything below runs in the checkout's own environment, which the first target that needs it makes.
+# On a machine without make: `./up` starts the pool, `scripts/install` makes the environment.
+
+PYTHON := .venv/bin/python -P
+ARGS :=
+
+# One folder of compiled numba code for a whole run; absolute, since programs start elsewhere.
+export NUMBA_CACHE_DIR := $(CURDIR)/.numba-cache
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: help install up test test-full lint format bench lock clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: ## make .venv with every command and everything that tests need
+	@scripts/install
+
+up: ## start the whole pool on this machine (ARGS=--once stops after the demo)
+	@./up $(ARGS)
+
+test: lint ## lint, then every test that belongs into 15 minutes on 2 cores
+	$(PYTHON) -m pytest -m "not slow" $(ARGS)
+
+test-full: lint ## everything, the slow tests too
+	$(PYTHON) -m pytest $(ARGS)
+
+lint: install ## style, types, layers, dependencies, shell scripts
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m ruff format --check .
+	$(PYTHON) -m mypy
+	.venv/bin/lint-imports --no-logo
+	.venv/bin/deptry src
+	.venv/bin/shellcheck -x up scripts/install scripts/*.sh .ci/run
+
+format: install ## rewrite the code in the project's style
+	$(PYTHON) -m ruff check --fix .
+	$(PYTHON) -m ruff format .
+
+bench: install ## measure the budgets of docs/design
+	@for script in benchmarks/*.py; do echo "== $$script"; $(PYTHON) "$$script" || exit 1; done
+
+lock: ## resolve the dependencies anew (ARGS=--upgrade takes newer releases)
+	@scripts/lock.sh $(ARGS)
+
+clean: ## remove what was made here; the pool's state in .gpupool stays
+	rm -rf .venv .venv.lock .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .numba-cache build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
