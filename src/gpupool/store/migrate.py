@@ -1,0 +1,124 @@
+"""``python -m gpupool.store.migrate --database PATH``: bring a database to this version's schema, and end.
+
+One migration at a time (a lock file beside the database), all steps in one transaction, and a backup copy before an
+existing database is changed. A newer, foreign or damaged file is refused and left as it is.
+"""
+
+import argparse
+import fcntl
+import os
+import sqlite3
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from gpupool.core.errors import EnvironmentProblemError, StorageError
+from gpupool.core.files import ensure_private_dir
+from gpupool.store.schema import REVISIONS, Standing, check_pages, inspect, refused
+
+SCRIPTS: Final = Path(__file__).parent / "migrations"
+
+
+def migrate(path: Path, scripts: Path = SCRIPTS, known: tuple[str, ...] = REVISIONS) -> None:
+    """Bring the database at ``path`` to the last of the ``known`` revisions with the steps in ``scripts``.
+
+    Raises StorageError when the file is newer, foreign, damaged or cannot be written; it is then unchanged.
+    """
+    if not path.parent.exists():
+        ensure_private_dir(path.parent)
+    with _alone(path):
+        schema = inspect(path, known)
+        if schema.standing in {Standing.NEWER, Standing.FOREIGN}:
+            raise refused(path, schema)
+        if schema.standing is not Standing.EMPTY:
+            check_pages(path)
+        if schema.standing is Standing.CURRENT:
+            return
+        if schema.standing is Standing.OLDER:
+            back_up(path, schema.revision or "")
+        else:
+            make_private(path)
+        _upgrade(path, scripts)
+
+
+def back_up(path: Path, revision: str) -> Path:
+    """Copy the database, with what is still in its log, beside itself (mode 0600) and return the copy's path."""
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+    copy = path.with_name(f"{path.name}.backup-{revision}-{stamp}")
+    make_private(copy)
+    with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(copy)) as target:
+        source.backup(target)
+    return copy
+
+
+def make_private(path: Path) -> None:
+    """Make the file if need be, readable by its owner only."""
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    os.chmod(path, 0o600)
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Hold the migration lock of this database; a second migration waits here."""
+    descriptor = os.open(path.with_name(f"{path.name}.migration-lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _upgrade(path: Path, scripts: Path) -> None:
+    # Loading these takes a second, which a database that is up to date need not pay.
+    from alembic import command
+    from alembic.config import Config
+    from alembic.util.exc import CommandError
+    from sqlalchemy import create_engine, event
+    from sqlalchemy.engine import URL
+
+    from gpupool.store.faults import translated
+
+    config = Config()
+    config.set_main_option("script_location", str(scripts).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    engine = create_engine(
+        URL.create("sqlite", database=str(path)), connect_args={"isolation_level": None, "timeout": 30}
+    )
+    event.listen(engine, "connect", lambda raw, _: raw.execute("PRAGMA journal_mode=WAL"))
+    event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+    try:
+        with translated(), engine.connect() as connection:
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+    except CommandError as error:
+        raise StorageError(f"The steps to migrate {path} do not fit it: {error}.") from error
+    finally:
+        engine.dispose()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; the exit status is 0, or 3 with two lines on standard error: what happened, what to do."""
+    parser = argparse.ArgumentParser(prog="gpupool.store.migrate", description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--database", type=Path, required=True, help="the SQLite file; made when there is none"
+    )
+    path: Path = parser.parse_args(arguments).database
+    try:
+        migrate(path.absolute())
+    except EnvironmentProblemError as error:
+        return _told(error)
+    except (OSError, sqlite3.Error) as error:
+        return _told(StorageError(f"The database {path} cannot be migrated: {error}."))
+    return 0
+
+
+def _told(error: EnvironmentProblemError) -> int:
+    sys.stderr.write(f"{error.message}\n{error.remedy}\n")
+    return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

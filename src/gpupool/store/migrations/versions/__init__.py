@@ -1,0 +1,1 @@
+"""One module a step; `store.schema` lists their names in order."""

@@ -1,0 +1,197 @@
+"""Reading through one connection, whose open transaction makes it a consistent view.
+
+Statements are built once, when the module is loaded: building costs more than running the small ones.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+from sqlalchemy import Executable, Select, bindparam, func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gpupool.fleet.claims import Claim
+from gpupool.fleet.devices import Device
+from gpupool.fleet.events import Event
+from gpupool.fleet.jobs import Job
+from gpupool.fleet.nodes import Node
+from gpupool.fleet.placements import Placement
+from gpupool.fleet.ports.store import QueuedCommand
+from gpupool.fleet.workloads import Workload
+from gpupool.store.codecs import (
+    AnyRow,
+    decode_claim,
+    decode_command,
+    decode_device,
+    decode_event,
+    decode_job,
+    decode_node,
+    decode_number,
+    decode_placement,
+    decode_workload,
+    readable,
+)
+from gpupool.store.faults import translated
+from gpupool.store.tables import CLAIMS, COMMANDS, DEVICES, EVENTS, JOBS, NODES, PLACEMENTS, WORKLOADS
+
+T = TypeVar("T")
+
+_NODES: Final = select(NODES).order_by(NODES.c.joined_at, NODES.c.id)
+_NODE: Final = select(NODES).where(NODES.c.id == bindparam("id"))
+_NODE_BY_KEY: Final = select(NODES).where(NODES.c.public_key == bindparam("public_key"))
+_DEVICES: Final = select(DEVICES).order_by(DEVICES.c.node_id, DEVICES.c.position, DEVICES.c.id)
+_DEVICES_OF_NODE: Final = _DEVICES.where(DEVICES.c.node_id == bindparam("node_id"))
+_WORKLOAD: Final = select(WORKLOADS).where(WORKLOADS.c.id == bindparam("id"))
+_WORKLOAD_BY_NAME: Final = select(WORKLOADS).where(
+    WORKLOADS.c.name == bindparam("name"), ~WORKLOADS.c.deleted
+)
+_ALL_WORKLOADS: Final = select(WORKLOADS).order_by(WORKLOADS.c.created_at, WORKLOADS.c.id)
+_LIVING_WORKLOADS: Final = _ALL_WORKLOADS.where(~WORKLOADS.c.deleted)
+_PLACEMENT: Final = select(PLACEMENTS).where(PLACEMENTS.c.id == bindparam("id"))
+_JOB: Final = select(JOBS).where(JOBS.c.id == bindparam("id"))
+_JOBS: Final = select(JOBS).order_by(JOBS.c.created_at.desc(), JOBS.c.id.desc())
+_JOBS_OF_WORKLOAD: Final = _JOBS.where(JOBS.c.workload_id == bindparam("workload_id"))
+_EVENTS: Final = (
+    select(EVENTS)
+    .where(EVENTS.c.seq > bindparam("after"))
+    .order_by(EVENTS.c.seq)
+    .limit(bindparam("limit", type_=EVENTS.c.seq.type))
+)
+_EVENTS_OF_SUBJECT: Final = _EVENTS.where(EVENTS.c.subject == bindparam("subject"))
+_LAST_EVENT: Final = select(func.coalesce(func.max(EVENTS.c.seq), 0))
+_COMMANDS: Final = (
+    select(COMMANDS)
+    .where(COMMANDS.c.node_id == bindparam("node_id"), COMMANDS.c.seq > bindparam("after"))
+    .order_by(COMMANDS.c.seq)
+    .limit(bindparam("limit", type_=COMMANDS.c.seq.type))
+)
+
+
+def _placements_query(columns: tuple[str, ...]) -> Select[*tuple[Any, ...]]:
+    query = select(PLACEMENTS).order_by(PLACEMENTS.c.created_at.desc(), PLACEMENTS.c.id.desc())
+    query = query.limit(bindparam("limit", type_=PLACEMENTS.c.port.type))
+    return query.where(*(PLACEMENTS.c[name] == bindparam(name) for name in columns))
+
+
+def _claims_query(columns: tuple[str, ...]) -> Select[*tuple[Any, ...]]:
+    query = select(CLAIMS).order_by(CLAIMS.c.device_id, CLAIMS.c.placement_id)
+    return query.where(*(CLAIMS.c[name] == bindparam(name) for name in columns))
+
+
+_FILTERS: Final = ("node_id", "workload_id", "live")
+_PLACEMENTS: Final = {
+    names: _placements_query(names)
+    for names in (
+        tuple(name for position, name in enumerate(_FILTERS) if mask >> position & 1)
+        for mask in range(2 ** len(_FILTERS))
+    )
+}
+_CLAIMS: Final[dict[tuple[str, ...], Select[*tuple[Any, ...]]]] = {
+    names: _claims_query(names)
+    for names in ((), ("device_id",), ("placement_id",), ("device_id", "placement_id"))
+}
+
+
+def given(**filters: object) -> dict[str, object]:
+    """Return the filters that were given."""
+    return {name: value for name, value in filters.items() if value is not None}
+
+
+class SqlReader:
+    """`fleet.ports.store.Reader` over one connection with an open transaction."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+
+    async def _all(
+        self,
+        decode: Callable[[AnyRow], T],
+        statement: Executable,
+        parameters: Mapping[str, Any] | None = None,
+    ) -> list[T]:
+        with translated(), readable(decode.__name__.removeprefix("decode_")):
+            result = await self._connection.execute(statement, parameters)
+            return [decode(row) for row in result.all()]
+
+    async def _one(
+        self, decode: Callable[[AnyRow], T], statement: Executable, parameters: Mapping[str, Any]
+    ) -> T | None:
+        found = await self._all(decode, statement, parameters)
+        return found[0] if found else None
+
+    async def node(self, node_id: str) -> Node | None:
+        """Return a node by id."""
+        return await self._one(decode_node, _NODE, {"id": node_id})
+
+    async def node_by_key(self, public_key: str) -> Node | None:
+        """Return the node with this public key."""
+        return await self._one(decode_node, _NODE_BY_KEY, {"public_key": public_key})
+
+    async def nodes(self) -> Sequence[Node]:
+        """Return all nodes, oldest first."""
+        return await self._all(decode_node, _NODES)
+
+    async def devices(self, node_id: str | None = None) -> Sequence[Device]:
+        """Return devices (absent ones included) of one node or of all, by node and index."""
+        if node_id is None:
+            return await self._all(decode_device, _DEVICES)
+        return await self._all(decode_device, _DEVICES_OF_NODE, {"node_id": node_id})
+
+    async def workload(self, workload_id: str) -> Workload | None:
+        """Return a workload by id, deleted or not."""
+        return await self._one(decode_workload, _WORKLOAD, {"id": workload_id})
+
+    async def workload_by_name(self, name: str) -> Workload | None:
+        """Return the workload of that name that is not deleted."""
+        return await self._one(decode_workload, _WORKLOAD_BY_NAME, {"name": name})
+
+    async def workloads(self, *, deleted: bool = False) -> Sequence[Workload]:
+        """Return workloads, oldest first; with ``deleted`` also those nobody wants any more."""
+        return await self._all(decode_workload, _ALL_WORKLOADS if deleted else _LIVING_WORKLOADS)
+
+    async def placement(self, placement_id: str) -> Placement | None:
+        """Return a placement by id."""
+        return await self._one(decode_placement, _PLACEMENT, {"id": placement_id})
+
+    async def placements(
+        self,
+        *,
+        node_id: str | None = None,
+        workload_id: str | None = None,
+        live: bool | None = None,
+        limit: int = 1000,
+    ) -> Sequence[Placement]:
+        """Return placements, newest first; ``live`` keeps only the live (True) or the final (False)."""
+        filters = given(node_id=node_id, workload_id=workload_id, live=live)
+        return await self._all(decode_placement, _PLACEMENTS[tuple(filters)], {**filters, "limit": limit})
+
+    async def claims(
+        self, *, device_id: str | None = None, placement_id: str | None = None
+    ) -> Sequence[Claim]:
+        """Return the claims held now, by device."""
+        filters = given(device_id=device_id, placement_id=placement_id)
+        return await self._all(decode_claim, _CLAIMS[tuple(filters)], filters)
+
+    async def job(self, job_id: str) -> Job | None:
+        """Return a job by id."""
+        return await self._one(decode_job, _JOB, {"id": job_id})
+
+    async def jobs(self, *, workload_id: str | None = None) -> Sequence[Job]:
+        """Return jobs, newest first."""
+        if workload_id is None:
+            return await self._all(decode_job, _JOBS)
+        return await self._all(decode_job, _JOBS_OF_WORKLOAD, {"workload_id": workload_id})
+
+    async def events(self, after: int = 0, limit: int = 100, subject: str | None = None) -> Sequence[Event]:
+        """Return events with ``seq > after`` in order of ``seq``."""
+        statement = _EVENTS if subject is None else _EVENTS_OF_SUBJECT
+        parameters = given(after=after, limit=limit, subject=subject)
+        return await self._all(decode_event, statement, parameters)
+
+    async def last_event_seq(self) -> int:
+        """Return the highest ``seq`` given so far; 0 when there is none."""
+        return (await self._all(decode_number, _LAST_EVENT))[0]
+
+    async def commands(self, node_id: str, after: int = 0, limit: int = 100) -> Sequence[QueuedCommand]:
+        """Return unacknowledged commands with ``seq > after`` in order of ``seq``."""
+        parameters = {"node_id": node_id, "after": after, "limit": limit}
+        return await self._all(decode_command, _COMMANDS, parameters)

@@ -1,0 +1,133 @@
+"""The store itself: views on reading connections, and writers one after another on the writing one.
+
+Writers of this process queue up in order; against other processes the write lock is asked for again and again up
+to a limit. Commit and rollback run to their end even when the task that wanted them is cancelled meanwhile, so
+that a transaction is never left open.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from gpupool.core.clock import Clock, SystemClock
+from gpupool.core.errors import StorageError
+from gpupool.store.faults import is_busy, translated
+from gpupool.store.sql_reader import SqlReader
+from gpupool.store.sql_writer import SqlWriter
+from gpupool.store.sqlite import reader_engine, writer_engine
+
+BUSY_SECONDS: Final = 15.0
+"""How long a writer waits for the write lock of another process."""
+
+
+class SqlStore:
+    """`fleet.ports.store.Store` over a migrated SQLite file; see `store.open.open_store`."""
+
+    def __init__(self, path: Path, *, busy_seconds: float = BUSY_SECONDS, clock: Clock | None = None) -> None:
+        self._readers = reader_engine(path)
+        self._writers = writer_engine(path)
+        self._turn = asyncio.Lock()
+        self._owner: asyncio.Task[Any] | None = None
+        self._busy_seconds = busy_seconds
+        self._clock = clock or SystemClock()
+        self._closed = False
+
+    @asynccontextmanager
+    async def read(self) -> AsyncIterator[SqlReader]:
+        """Open a consistent view: what is committed when it first reads, until its block ends."""
+        self._check_open()
+        with translated():
+            connection = await self._readers.connect()
+        try:
+            with translated():
+                await connection.begin()
+            yield SqlReader(connection)
+        finally:
+            await _to_its_end(_give_back(connection))
+
+    @asynccontextmanager
+    async def write(self) -> AsyncIterator[SqlWriter]:
+        """Open a transaction: it commits when the block ends, and leaves nothing behind when the block raises.
+
+        A task that is cancelled during the commit itself may find its changes kept. RuntimeError where a task
+        opens a second one inside its first, since it would wait for itself.
+        """
+        self._check_open()
+        if self._owner is not None and self._owner is asyncio.current_task():
+            raise RuntimeError("this task is inside a write transaction already")
+        async with self._turn:
+            self._check_open()
+            self._owner = asyncio.current_task()
+            try:
+                with translated():
+                    connection = await self._writers.connect()
+                try:
+                    await self._begin(connection)
+                    yield SqlWriter(connection)
+                    with translated():
+                        await _to_its_end(connection.commit())
+                finally:
+                    await _to_its_end(_give_back(connection))
+            finally:
+                self._owner = None
+
+    async def _begin(self, connection: AsyncConnection) -> None:
+        """Take the write lock; StorageError when another process keeps it for longer than the limit."""
+        give_up = self._clock.monotonic() + self._busy_seconds
+        while not await self._has_begun(connection):
+            if self._clock.monotonic() >= give_up:
+                raise StorageError(
+                    f"Another process has kept the database locked for {self._busy_seconds:g} s.",
+                    remedy="Find it with `fuser` on the database file, and end it; then try again.",
+                )
+            # A little chance keeps two waiting processes from knocking in step.
+            await asyncio.sleep(random.uniform(0.001, 0.02))
+
+    @staticmethod
+    async def _has_begun(connection: AsyncConnection) -> bool:
+        with translated():
+            try:
+                await connection.begin()
+            except OperationalError as error:
+                if is_busy(error):
+                    return False
+                raise
+            return True
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StorageError("The store is closed.", remedy="Start the process again.")
+
+    async def close(self) -> None:
+        """Wait for the writer at work, then give back every connection; safe to repeat."""
+        async with self._turn:
+            self._closed = True
+            with translated():
+                await self._readers.dispose()
+                await self._writers.dispose()
+
+
+async def _give_back(connection: AsyncConnection) -> None:
+    """Roll back what is still open and return the connection to its pool."""
+    with translated():
+        await connection.close()
+
+
+async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
+    """Await ``work`` without letting a cancellation cut it short; the cancellation takes effect after it."""
+    task = asyncio.ensure_future(work)
+    cancelled = False
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            cancelled = True
+    task.result()
+    if cancelled:
+        raise asyncio.CancelledError

@@ -1,0 +1,221 @@
+"""Changing the state inside one write transaction.
+
+Every ``put_*`` looks at the stored row first: a writer that decided on an old view cannot undo what others did
+since. What a person or a program can cause is refused with the domain's own errors; see `store.faults` for the rest.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from sqlalchemy import Executable, Table, bindparam, delete, func, insert, select, update
+from sqlalchemy.dialects.sqlite import Insert
+from sqlalchemy.dialects.sqlite import insert as insert_or
+from sqlalchemy.engine import CursorResult
+from sqlalchemy.exc import IntegrityError
+
+from gpupool.core.errors import ConflictError, ImpossibleMoveError, InvalidInputError, NotFoundError
+from gpupool.fleet.claims import Claim, ClaimRefusedError, refusal
+from gpupool.fleet.devices import Device
+from gpupool.fleet.events import Event
+from gpupool.fleet.jobs import JOB_MACHINE, Job
+from gpupool.fleet.nodes import NODE_MACHINE, Node
+from gpupool.fleet.placements import PLACEMENT_MACHINE, Placement
+from gpupool.fleet.workloads import Workload
+from gpupool.store.claiming import TAKE
+from gpupool.store.codecs import (
+    decode_device,
+    encode_device,
+    encode_job,
+    encode_node,
+    encode_placement,
+    encode_workload,
+)
+from gpupool.store.faults import translated
+from gpupool.store.sql_reader import SqlReader
+from gpupool.store.tables import (
+    CLAIMS,
+    COMMANDS,
+    DEVICES,
+    EVENTS,
+    JOBS,
+    NODES,
+    PLACEMENTS,
+    SEEN_KEYS,
+    WORKLOADS,
+)
+
+KEPT_KEYS: Final = 10_000
+"""Keys that `first_time` remembers per scope; the oldest are forgotten first."""
+
+
+def _upsert(table: Table, *untouched: str) -> Insert:
+    statement = insert_or(table)
+    changed = {
+        column.name: statement.excluded[column.name]
+        for column in table.c
+        if not column.primary_key and column.name not in untouched
+    }
+    return statement.on_conflict_do_update(index_elements=list(table.primary_key.c), set_=changed)
+
+
+_PUT_NODE: Final = _upsert(NODES, "command_seq")
+_PUT_DEVICE: Final = _upsert(DEVICES)
+_PUT_WORKLOAD: Final = _upsert(WORKLOADS)
+_PUT_PLACEMENT: Final = _upsert(PLACEMENTS)
+_PUT_JOB: Final = _upsert(JOBS)
+_DEVICE: Final = select(DEVICES).where(DEVICES.c.id == bindparam("id"))
+_RELEASE: Final = delete(CLAIMS).where(CLAIMS.c.placement_id == bindparam("placement"))
+_EMIT: Final = insert(EVENTS).returning(EVENTS.c.seq)
+_NEXT_COMMAND: Final = (
+    update(NODES)
+    .where(NODES.c.id == bindparam("node"))
+    .values(command_seq=NODES.c.command_seq + 1)
+    .returning(NODES.c.command_seq)
+)
+_ADD_COMMAND: Final = insert(COMMANDS)
+_ACKNOWLEDGE: Final = delete(COMMANDS).where(
+    COMMANDS.c.node_id == bindparam("node"), COMMANDS.c.seq <= bindparam("up_to")
+)
+_scope: Final = bindparam("scope", type_=SEEN_KEYS.c.scope.type)
+_REMEMBER: Final = (
+    insert_or(SEEN_KEYS)
+    .from_select(
+        ("scope", "position", "key"),
+        select(
+            _scope,
+            func.coalesce(func.max(SEEN_KEYS.c.position), 0) + 1,
+            bindparam("key", type_=SEEN_KEYS.c.key.type),
+        ).where(SEEN_KEYS.c.scope == _scope),
+    )
+    .on_conflict_do_nothing(index_elements=["scope", "key"])
+    .returning(SEEN_KEYS.c.position)
+)
+_PRUNE: Final = delete(SEEN_KEYS).where(
+    SEEN_KEYS.c.scope == bindparam("of"), SEEN_KEYS.c.position <= bindparam("up_to")
+)
+
+
+class SqlWriter(SqlReader):
+    """`fleet.ports.store.Writer` over one connection with an open write transaction."""
+
+    async def _execute(
+        self, statement: Executable, parameters: Mapping[str, Any], conflict: str | None = None
+    ) -> CursorResult[*tuple[Any, ...]]:
+        """Run a change; ``conflict`` is said where it breaks a rule of the schema."""
+        with translated():
+            try:
+                return await self._connection.execute(statement, parameters)
+            except IntegrityError as error:
+                if conflict is None:
+                    raise
+                raise ConflictError(conflict) from error
+
+    async def put_node(self, node: Node) -> None:
+        """Insert or replace a node; ConflictError when another node has its name or key."""
+        stored = await self.node(node.id)
+        if stored is not None:
+            NODE_MACHINE.check(stored.state, node.state, node.name)
+        conflict = f"Another node has the name {node.name} or its key."
+        await self._execute(_PUT_NODE, encode_node(node), conflict)
+
+    async def put_device(self, device: Device) -> None:
+        """Insert or replace a device; ConflictError when its node is not known."""
+        conflict = f"The device {device.id} belongs to a node that is not known: {device.node_id}."
+        await self._execute(_PUT_DEVICE, encode_device(device), conflict)
+
+    async def put_workload(self, workload: Workload) -> None:
+        """Insert or replace a workload; ConflictError when another one, not deleted, has its name.
+
+        What was deleted stays so (ImpossibleMoveError), and an older version does not replace a newer one
+        (ConflictError).
+        """
+        stored = await self.workload(workload.id)
+        if stored is not None and stored.deleted and not workload.deleted:
+            raise ImpossibleMoveError(f"The workload {stored.name} is deleted and stays so.")
+        if stored is not None and workload.version < stored.version:
+            raise ConflictError(f"The workload {stored.name} has moved on to version {stored.version}.")
+        conflict = f"Another workload has the name {workload.name}."
+        await self._execute(_PUT_WORKLOAD, encode_workload(workload), conflict)
+
+    async def put_placement(self, placement: Placement) -> None:
+        """Insert or replace a placement; a final one gives its claims back in the same transaction."""
+        stored = await self.placement(placement.id)
+        if stored is not None:
+            PLACEMENT_MACHINE.check(stored.state, placement.state, placement.id)
+        conflict = f"The workload or the node of the placement {placement.id} is not known."
+        await self._execute(_PUT_PLACEMENT, encode_placement(placement), conflict)
+        if stored is not None and not placement.live:
+            await self._execute(_RELEASE, {"placement": placement.id})
+
+    async def put_job(self, job: Job) -> None:
+        """Insert or replace a job."""
+        stored = await self.job(job.id)
+        if stored is not None:
+            JOB_MACHINE.check(stored.state, job.state, job.id)
+        conflict = f"The workload or the placement of the job {job.id} is not known."
+        await self._execute(_PUT_JOB, encode_job(job), conflict)
+
+    async def claim(self, claim: Claim) -> None:
+        """Take a claim by one conditional insert.
+
+        Raises ClaimRefusedError when the device refuses it (see `fleet.claims`), NotFoundError for a device or
+        placement that is not known, ConflictError for a final placement or a device of another node.
+        """
+        if claim.mib < 0:
+            raise InvalidInputError(f"A claim of {claim.mib} MiB is not possible.")
+        parameters = {
+            "placement_id": claim.placement_id,
+            "device_id": claim.device_id,
+            "mib": claim.mib,
+            "priority": claim.priority,
+        }
+        taken = await self._execute(TAKE[claim.mode], parameters)
+        if taken.rowcount == 0:
+            raise await self._why_refused(claim)
+
+    async def _why_refused(self, claim: Claim) -> ConflictError | NotFoundError:
+        device = await self._one(decode_device, _DEVICE, {"id": claim.device_id})
+        placement = await self.placement(claim.placement_id)
+        if device is None:
+            return NotFoundError(f"There is no device {claim.device_id}.")
+        if placement is None:
+            return NotFoundError(f"There is no placement {claim.placement_id}.")
+        if not placement.live:
+            return ConflictError(
+                f"The placement {placement.id} is {placement.state.value} and takes no claims."
+            )
+        if device.node_id != placement.node_id:
+            return ConflictError(
+                f"The device {device.id} is not of the placement's node {placement.node_id}."
+            )
+        held = await self.claims(device_id=device.id)
+        if any(own.placement_id == placement.id for own in held):
+            return ClaimRefusedError(f"The placement {placement.id} holds the device {device.id} already.")
+        return ClaimRefusedError(f"The device {device.id} is {refusal(device, held, claim.mode, claim.mib)}.")
+
+    async def emit(self, event: Event) -> int:
+        """Append an event to the outbox and return its ``seq``."""
+        parameters = {"kind": event.kind, "subject": event.subject, "at": event.at, "data": dict(event.data)}
+        return int((await self._execute(_EMIT, parameters)).scalar_one())
+
+    async def add_command(self, node_id: str, kind: str, payload: Mapping[str, Any]) -> int:
+        """Queue a command for a node and return its ``seq``; NotFoundError when there is no such node."""
+        seq = (await self._execute(_NEXT_COMMAND, {"node": node_id})).scalar_one_or_none()
+        if seq is None:
+            raise NotFoundError(f"There is no node {node_id}.")
+        parameters = {"node_id": node_id, "seq": seq, "kind": kind, "payload": dict(payload)}
+        await self._execute(_ADD_COMMAND, parameters)
+        return int(seq)
+
+    async def acknowledge(self, node_id: str, seq: int) -> None:
+        """Forget the node's commands up to and including ``seq``."""
+        await self._execute(_ACKNOWLEDGE, {"node": node_id, "up_to": seq})
+
+    async def first_time(self, scope: str, key: str) -> bool:
+        """Remember ``key`` in ``scope``; False when it is among the last `KEPT_KEYS` of that scope already."""
+        position = (await self._execute(_REMEMBER, {"scope": scope, "key": key})).scalar_one_or_none()
+        if position is None:
+            return False
+        if position > KEPT_KEYS:
+            await self._execute(_PRUNE, {"of": scope, "up_to": position - KEPT_KEYS})
+        return True

@@ -1,0 +1,198 @@
+"""The tables, as SQLAlchemy sees them; the same for every database.
+
+Core tables and no mapped classes: the domain already has its own types, and a row that becomes one directly costs
+a fraction of an identity map. The migrations spell the schema out on their own; a test holds the two together.
+"""
+
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from sqlalchemy import (
+    JSON,
+    Boolean,
+    CheckConstraint,
+    Column,
+    DateTime,
+    Dialect,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    TypeDecorator,
+    UniqueConstraint,
+    text,
+)
+
+METADATA: Final = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    }
+)
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """Aware moments in UTC, on databases that keep a time zone and on those that do not."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """Turn any aware moment into UTC; ValueError for a naive one, whose meaning nobody knows."""
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError("a moment without time zone cannot be stored")
+        return value.astimezone(UTC)
+
+    def process_result_value(self, value: Any | None, dialect: Dialect) -> datetime | None:
+        """Give SQLite's naive moments back their UTC."""
+        return None if value is None else value.replace(tzinfo=UTC)
+
+
+NODES: Final = Table(
+    "nodes",
+    METADATA,
+    Column("id", String, primary_key=True),
+    Column("name", String, nullable=False, unique=True),
+    Column("public_key", String, nullable=False, unique=True),
+    Column("address", String, nullable=False),
+    Column("state", String, nullable=False),
+    Column("locked", Boolean, nullable=False),
+    Column("draining", Boolean, nullable=False),
+    Column("hourly_usd", Float),
+    Column("runtimes", JSON, nullable=False),
+    Column("session", String),
+    Column("boot_id", String, nullable=False),
+    Column("joined_at", UtcDateTime, nullable=False),
+    Column("seen_at", UtcDateTime, nullable=False),
+    # The highest command number ever given to this node; it outlives the commands, so no number comes twice.
+    Column("command_seq", Integer, nullable=False, server_default=text("0")),
+    Index(None, "joined_at", "id"),
+)
+
+DEVICES: Final = Table(
+    "devices",
+    METADATA,
+    Column("id", String, primary_key=True),
+    Column("node_id", ForeignKey("nodes.id"), nullable=False),
+    Column("kind", String, nullable=False),
+    Column("name", String, nullable=False),
+    Column("position", Integer, nullable=False),
+    Column("memory_mib", Integer, nullable=False),
+    Column("short_ref", String),
+    Column("failed_rules", JSON, nullable=False),
+    Column("hourly_usd", Float),
+    Column("proof", String, nullable=False),
+    Column("stand_in", Boolean, nullable=False),
+    Column("present", Boolean, nullable=False),
+    Index(None, "node_id", "position", "id"),
+)
+
+WORKLOADS: Final = Table(
+    "workloads",
+    METADATA,
+    Column("id", String, primary_key=True),
+    Column("name", String, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("spec", JSON, nullable=False),
+    Column("wanted", Integer, nullable=False),
+    Column("deleted", Boolean, nullable=False),
+    Column("failures", Integer, nullable=False),
+    Column("not_before", UtcDateTime),
+    Column("why", String),
+    Column("created_at", UtcDateTime, nullable=False),
+    Index(None, "created_at", "id"),
+    # A name is free again once its workload is deleted.
+    Index(
+        "uq_workloads_living_name",
+        "name",
+        unique=True,
+        sqlite_where=text("NOT deleted"),
+        postgresql_where=text("NOT deleted"),
+    ),
+)
+
+PLACEMENTS: Final = Table(
+    "placements",
+    METADATA,
+    Column("id", String, primary_key=True),
+    Column("workload_id", ForeignKey("workloads.id"), nullable=False),
+    Column("workload_version", Integer, nullable=False),
+    Column("node_id", ForeignKey("nodes.id"), nullable=False),
+    Column("state", String, nullable=False),
+    # Follows from the state; a column of its own so that the few live rows are found among many ended ones.
+    Column("live", Boolean, nullable=False),
+    Column("reason", String),
+    Column("port", Integer),
+    Column("restarts", Integer, nullable=False),
+    Column("rate", Float),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("changed_at", UtcDateTime, nullable=False),
+    Index(None, "created_at", "id"),
+    Index(None, "live", "created_at", "id"),
+    Index(None, "node_id", "live", "created_at", "id"),
+    Index(None, "workload_id", "live", "created_at", "id"),
+)
+
+CLAIMS: Final = Table(
+    "claims",
+    METADATA,
+    Column("placement_id", ForeignKey("placements.id"), primary_key=True),
+    Column("device_id", ForeignKey("devices.id"), primary_key=True, index=True),
+    Column("mode", String, nullable=False),
+    Column("mib", Integer, nullable=False),
+    Column("priority", Integer, nullable=False),
+    CheckConstraint("mib >= 0", name="mib"),
+)
+
+JOBS: Final = Table(
+    "jobs",
+    METADATA,
+    Column("id", String, primary_key=True),
+    Column("workload_id", ForeignKey("workloads.id"), nullable=False),
+    Column("placement_id", ForeignKey("placements.id")),
+    Column("state", String, nullable=False),
+    Column("reason", String),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("changed_at", UtcDateTime, nullable=False),
+    Index(None, "created_at", "id"),
+    Index(None, "workload_id", "created_at", "id"),
+)
+
+EVENTS: Final = Table(
+    "events",
+    METADATA,
+    Column("seq", Integer, primary_key=True, autoincrement=True),
+    Column("kind", String, nullable=False),
+    Column("subject", String, nullable=False),
+    Column("at", UtcDateTime, nullable=False),
+    Column("data", JSON, nullable=False),
+    Index(None, "subject", "seq"),
+    # AUTOINCREMENT: a number is never given again, even after the newest events were removed.
+    sqlite_autoincrement=True,
+)
+
+COMMANDS: Final = Table(
+    "commands",
+    METADATA,
+    Column("node_id", ForeignKey("nodes.id"), primary_key=True),
+    Column("seq", Integer, primary_key=True),
+    Column("kind", String, nullable=False),
+    Column("payload", JSON, nullable=False),
+)
+
+SEEN_KEYS: Final = Table(
+    "seen_keys",
+    METADATA,
+    Column("scope", String, primary_key=True),
+    Column("position", Integer, primary_key=True),
+    Column("key", String, nullable=False),
+    UniqueConstraint("scope", "key"),
+)
