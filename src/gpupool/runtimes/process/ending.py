@@ -1,0 +1,84 @@
+"""Ending a workload: politely, then for certain, with everything that it started.
+
+The group gets the signal in one call. Whoever left the group is found through the process table and through the
+mark in its environment, and each is signalled by pidfd, so a reused pid is never hit.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from gpupool.core.processes import ProcessIdentity, boot_id
+from gpupool.runtimes.process.marks import find_marked
+from gpupool.runtimes.process.table import members, read_table
+
+_POLL_SECONDS: Final = 0.05
+_POLL_GROWTH: Final = 1.3
+_POLL_MOST: Final = 0.5
+
+
+def survivors(runs: Path, placement_id: str, leader: ProcessIdentity | None) -> list[ProcessIdentity]:
+    """Return every running process of a placement, each once. Reads /proc; not for an event loop."""
+    found = {marked.process for marked in find_marked(runs) if marked.placement_id == placement_id}
+    if leader is not None and leader.boot_id == boot_id():
+        for entry in members(leader, read_table()):
+            found.add(ProcessIdentity(entry.pid, entry.start_ticks, leader.boot_id))
+    return sorted(found, key=lambda process: process.pid)
+
+
+def signal_all(
+    leader: ProcessIdentity | None, processes: Sequence[ProcessIdentity], number: signal.Signals
+) -> None:
+    """Send a signal to the leader's group at once, and to each of ``processes`` that it did not reach."""
+    if leader is not None and leader in processes:
+        leader.signal(number, group=True)
+        if number is not signal.SIGKILL:
+            processes = [process for process in processes if not _in_group(process, leader)]
+    for process in processes:
+        process.signal(number)
+
+
+def _in_group(process: ProcessIdentity, leader: ProcessIdentity) -> bool:
+    try:
+        return os.getpgid(process.pid) == leader.pid
+    except ProcessLookupError:
+        return False
+
+
+async def end_workload(
+    runs: Path,
+    placement_id: str,
+    leader: ProcessIdentity | None,
+    grace_seconds: float,
+    hurry: asyncio.Event,
+) -> None:
+    """Return when nothing of a placement runs any more: SIGTERM, then after the grace (or ``hurry``) SIGKILL."""
+    found = await asyncio.to_thread(survivors, runs, placement_id, leader)
+    if found and grace_seconds > 0 and not hurry.is_set():
+        signal_all(leader, found, signal.SIGTERM)
+        found = await _wait_gone(runs, placement_id, leader, grace_seconds, hurry)
+    pause = _POLL_SECONDS
+    while found:
+        signal_all(leader, found, signal.SIGKILL)
+        await asyncio.sleep(pause)
+        pause = min(pause * _POLL_GROWTH, _POLL_MOST)
+        found = await asyncio.to_thread(survivors, runs, placement_id, leader)
+
+
+async def _wait_gone(
+    runs: Path, placement_id: str, leader: ProcessIdentity | None, seconds: float, hurry: asyncio.Event
+) -> list[ProcessIdentity]:
+    loop = asyncio.get_running_loop()
+    deadline, pause = loop.time() + seconds, _POLL_SECONDS
+    while True:
+        found = await asyncio.to_thread(survivors, runs, placement_id, leader)
+        left = deadline - loop.time()
+        if not found or left <= 0 or hurry.is_set():
+            return found
+        try:
+            await asyncio.wait_for(hurry.wait(), min(pause, left))
+        except TimeoutError:
+            pause = min(pause * _POLL_GROWTH, _POLL_MOST)

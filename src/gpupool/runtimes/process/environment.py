@@ -1,0 +1,90 @@
+"""The environment and command line of a workload, built from nothing.
+
+A chute is somebody else's code: it gets what it needs, never what the agent happens to hold. What the node decides
+(port, devices, folders, marks) cannot be overruled by the spec.
+"""
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gpupool.core.errors import EnvironmentProblemError
+from gpupool.fleet.ports.runtime import LaunchOrder
+from gpupool.runtimes.process.marks import marks
+from gpupool.runtimes.process.records import RunFolder
+
+_SYSTEM_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_PASSED_THROUGH: Final = ("PYTHONPATH", "LD_LIBRARY_PATH", "TZ")
+"""Where code and driver libraries are found; none of them holds a secret."""
+
+
+class LaunchFailedError(EnvironmentProblemError):
+    """The workload could not be launched."""
+
+    code = "launch_failed"
+    default_remedy = "Correct the command of the workload and deploy it again."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What is the same for every launch of a runtime."""
+
+    runs: Path
+    cache: Path
+    """Holds ``models`` and ``numba``."""
+    host: str
+    """Where workloads are told to listen."""
+
+
+def build_environment(
+    order: LaunchOrder, folder: RunFolder, around: Surroundings, port: int, instance_id: str
+) -> dict[str, str]:
+    """Return the whole environment of one launch."""
+    home, work, temporary = folder.private
+    models = around.cache / "models"
+    offered = {
+        "PATH": f"{Path(sys.executable).parent}:{_SYSTEM_PATH}",
+        "LANG": "C.UTF-8",
+        "PYTHONUNBUFFERED": "1",
+        "HF_HOME": str(models),
+        "NUMBA_CACHE_DIR": str(around.cache / "numba"),
+        **{name: os.environ[name] for name in _PASSED_THROUGH if name in os.environ},
+    }
+    decided = {
+        "HOME": str(home),
+        "PWD": str(work),
+        "TMPDIR": str(temporary),
+        "HOST": around.host,
+        "PORT": str(port),
+        "GPUPOOL_INSTANCE_ID": instance_id,
+        "GPUPOOL_MODEL_CACHE": str(models),
+        "CUDA_VISIBLE_DEVICES": ",".join(order.gpu_uuids or map(str, order.gpu_indices)),
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        **({"GPUPOOL_MODEL": order.model_ref} if order.model_ref else {}),
+    }
+    return {**offered, **order.env, **decided, **marks(around.runs, order.placement_id)}
+
+
+def build_command(
+    order: LaunchOrder, environment: Mapping[str, str], host: str, port: int
+) -> tuple[str, ...]:
+    """Return the arguments with ``{port}`` and ``{host}`` filled in and the executable found.
+
+    Raises LaunchFailedError where there is nothing to run or the executable is not on this machine.
+    """
+    if not order.command:
+        what = f"the image {order.image} needs a container runtime" if order.image else "there is no command"
+        raise LaunchFailedError(f"{what}.")
+    filled = [part.replace("{port}", str(port)).replace("{host}", host) for part in order.command]
+    if filled[0] in {"python", "python3"}:
+        return sys.executable, *filled[1:]
+    if "/" in filled[0]:
+        return tuple(filled)
+    found = shutil.which(filled[0], path=environment["PATH"])
+    if found is None:
+        raise LaunchFailedError(f"the executable {filled[0]!r} is not on this machine.")
+    return found, *filled[1:]

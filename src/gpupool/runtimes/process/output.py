@@ -1,0 +1,79 @@
+"""A workload's output: one file that only grows, cut now and then, and read from its end.
+
+Rotation copies and truncates. The workload holds the file open for append, so its next line lands at the new
+start, and neither a restart nor a signal is needed.
+"""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Final
+
+from gpupool.core.errors import NotFoundError
+
+MOST_BYTES: Final = 8 * 1024 * 1024
+OLDER_FILES: Final = 2
+"""Kept beside the present file, as ``output.log.1`` and ``.2``."""
+MOST_TAIL_BYTES: Final = 1024 * 1024
+_REASON_CHARACTERS: Final = 300
+
+
+def rotate(path: Path, most_bytes: int = MOST_BYTES) -> bool:
+    """Move the content of a file that has reached ``most_bytes`` to ``.1`` and empty it; True when it was done.
+
+    Of a file that is far larger only the end is kept. Lines written between the copy and the cut are lost; that
+    is the price of not stopping the writer.
+    """
+    try:
+        size = path.stat().st_size
+        if size < most_bytes:
+            return False
+        for number in range(OLDER_FILES, 1, -1):
+            older = _older(path, number - 1)
+            if older.exists():
+                os.replace(older, _older(path, number))
+        descriptor = os.open(_older(path, 1), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with open(path, "rb") as source, os.fdopen(descriptor, "wb") as target:
+            source.seek(max(0, size - most_bytes))
+            shutil.copyfileobj(source, target)
+        os.truncate(path, 0)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def tail(path: Path, lines: int) -> str:
+    """Return the last ``lines`` lines, at most 1 MiB, reaching into older files; NotFoundError when there is none."""
+    if not path.exists():
+        raise NotFoundError(
+            f"There is no output of {path.parent.name} on this node.",
+            remedy="It has not been launched here, or its output was cleared away.",
+        )
+    content = b""
+    for file in (path, *(_older(path, number) for number in range(1, OLDER_FILES + 1))):
+        if len(content) >= MOST_TAIL_BYTES or content.count(b"\n") > lines or not file.exists():
+            break
+        content = _end_of(file, MOST_TAIL_BYTES - len(content)) + content
+    return "".join(content.decode(errors="replace").splitlines(keepends=True)[-lines:])
+
+
+def last_words(path: Path) -> str:
+    """Return the last line or lines of the output, at most 300 characters, for a reason; empty when there are none."""
+    try:
+        text = _end_of(path, 4096).decode(errors="replace")
+    except FileNotFoundError:
+        return ""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    printable = "".join(character if character.isprintable() else " " for character in " | ".join(lines[-2:]))
+    return printable[-_REASON_CHARACTERS:]
+
+
+def _older(path: Path, number: int) -> Path:
+    return path.with_name(f"{path.name}.{number}")
+
+
+def _end_of(path: Path, most: int) -> bytes:
+    with open(path, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - most))
+        return file.read(most)
