@@ -29,7 +29,7 @@ def read_catalog(text: str) -> tuple[str, RuleLimits, tuple[GpuModel, ...]]:
         raise InvalidInputError(f"The GPU catalog is larger than {MAX_BYTES} characters.")
     try:
         document = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidInputError(f"The GPU catalog is not JSON: {error}.") from error
     top = _Fields("", document)
     source, _ = top.text("source"), top.take("units")
