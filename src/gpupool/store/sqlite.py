@@ -6,55 +6,59 @@ Readers get connections that cannot write. Transactions begin and end exactly wh
 """
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from sqlalchemy import Connection, event
-from sqlalchemy.engine import URL
+import aiosqlite
+from sqlalchemy import AsyncAdaptedQueuePool, Connection, event
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from gpupool.store.driver import HopConnection
 
 READERS: Final = 4
 """Connections that read at the same time; more only makes threads wait for one another."""
-BUSY_MILLISECONDS: Final = 250
-"""How long one statement waits inside SQLite for another process's lock; the store tries again after that."""
+_WRITER_BUSY: Final = "PRAGMA busy_timeout=250"
+"""Milliseconds that one attempt to take the write lock may block the writer's thread; the store tries again after it."""
+_READER_BUSY: Final = "PRAGMA busy_timeout=10000"
+"""Readers wait only while another process recovers or removes the log, which is short."""
+POOL_SECONDS: Final = 30.0
+"""How long a reader waits for a connection."""
 _PRAGMAS: Final = (
     "PRAGMA journal_mode=WAL",
     "PRAGMA synchronous=FULL",
     "PRAGMA foreign_keys=ON",
-    f"PRAGMA busy_timeout={BUSY_MILLISECONDS}",
     "PRAGMA journal_size_limit=67108864",
 )
 
 
 def writer_engine(path: Path) -> AsyncEngine:
-    """Return the engine of the only writing connection of this process."""
-    return _engine(path, begin="BEGIN IMMEDIATE", pragmas=_PRAGMAS, connections=1)
+    """Return the engine of the only writing connection of this process; its transactions take the write lock."""
+    engine = _engine(path, (_WRITER_BUSY, *_PRAGMAS), connections=1)
+    event.listen(engine.sync_engine, "begin", _begin_immediate)
+    return engine
 
 
 def reader_engine(path: Path) -> AsyncEngine:
-    """Return the engine of the connections that read."""
-    return _engine(path, begin="BEGIN", pragmas=(*_PRAGMAS, "PRAGMA query_only=ON"), connections=READERS)
-
-
-def _engine(path: Path, *, begin: str, pragmas: tuple[str, ...], connections: int) -> AsyncEngine:
-    engine = create_async_engine(
-        URL.create("sqlite+aiosqlite", database=str(path)),
-        connect_args={"isolation_level": None},
-        pool_size=connections,
-        max_overflow=0,
-        pool_timeout=30,
+    """Return the engine of the connections that read; their transactions begin with their first statement."""
+    return _engine(
+        path, (_READER_BUSY, *_PRAGMAS, "PRAGMA query_only=ON"), connections=READERS, begin="BEGIN"
     )
 
-    @event.listens_for(engine.sync_engine, "connect")
-    def _set_up(connection: Any, _record: Any) -> None:
-        cursor = connection.cursor()
-        try:
-            for pragma in pragmas:
-                cursor.execute(pragma)
-        finally:
-            cursor.close()
 
-    @event.listens_for(engine.sync_engine, "begin")
-    def _begin(connection: Connection) -> None:
-        connection.exec_driver_sql(begin)
+def _begin_immediate(connection: Connection) -> None:
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
 
-    return engine
+
+def _engine(
+    path: Path, pragmas: tuple[str, ...], *, connections: int, begin: str | None = None
+) -> AsyncEngine:
+    async def connect() -> aiosqlite.Connection:
+        return await HopConnection(path, pragmas, begin)
+
+    return create_async_engine(
+        "sqlite+aiosqlite://",
+        async_creator=connect,
+        poolclass=AsyncAdaptedQueuePool,
+        pool_size=connections,
+        max_overflow=0,
+        pool_timeout=POOL_SECONDS,
+    )
