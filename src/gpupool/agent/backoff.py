@@ -1,0 +1,26 @@
+"""How long to wait before trying again: longer each time, never the same for two agents."""
+
+import random
+from typing import Final
+
+FIRST_SECONDS: Final = 0.2
+MOST_SECONDS: Final = 15.0
+
+
+class Backoff:
+    """Delays that double from 0.2 s to 15 s, each drawn between half of it and the whole."""
+
+    def __init__(self, draw: random.Random | None = None) -> None:
+        """``draw``: the source of chance; tests bring their own."""
+        self._draw = draw or random.SystemRandom()
+        self._failures = 0
+
+    def next(self) -> float:
+        """Return the seconds to wait after one more failure."""
+        whole = min(FIRST_SECONDS * 2.0 ** min(self._failures, 16), MOST_SECONDS)
+        self._failures += 1
+        return whole * self._draw.uniform(0.5, 1.0)
+
+    def reset(self) -> None:
+        """Start from the shortest delay again."""
+        self._failures = 0

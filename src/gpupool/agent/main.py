@@ -1,0 +1,121 @@
+"""The agent process: wiring, signals and the one lock that keeps a second agent off the same state folder."""
+
+import asyncio
+import fcntl
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from gpupool.agent.backoff import Backoff
+from gpupool.agent.client import ControlClient
+from gpupool.agent.inventory import Inventory, read_inventory
+from gpupool.agent.journal import Journal
+from gpupool.agent.link import Link
+from gpupool.agent.settings import AgentSettings
+from gpupool.agent.worker import Worker
+from gpupool.core.errors import ConflictError, EnvironmentProblemError
+from gpupool.core.ids import new_id
+from gpupool.core.keys import SigningKey
+from gpupool.core.processes import identify_self
+from gpupool.core.records import ProcessRecord
+from gpupool.runtimes.process import ProcessRuntime
+
+_log = structlog.get_logger(__name__)
+ROLE: Final = "agent"
+
+
+def run_agent(settings: AgentSettings) -> None:
+    """Run an agent until SIGTERM or SIGINT; the first ends everything in good order, a second one at once.
+
+    Raises ConflictError when an agent already runs on this state folder, InvalidInputError for settings that cannot
+    be met.
+    """
+    home = settings.folders.prepare()
+    with _sole_agent(home.agent / "agent.lock"), _recorded(settings):
+        asyncio.run(_run(settings))
+
+
+async def _run(settings: AgentSettings) -> None:
+    home = settings.folders
+    stop, hurry = _signals()
+    inventory = await _inventory(settings, stop)
+    if inventory is None:
+        return
+    runtime = ProcessRuntime(settings.runs, home.cache, settings.node_address)
+    worker = Worker(runtime, Journal.load(home.agent / "journal.json"), inventory)
+    key = SigningKey.load_or_make(home.agent / "node.key")
+    try:
+        await worker.resume()
+        async with ControlClient(settings.control_url, key) as client:
+            link = Link(settings, client, worker)
+            linked = asyncio.create_task(link.run(), name="link")
+            await stop.wait()
+            _log.info("stopping")
+            await worker.leave(settings.stop_grace_seconds, hurry)
+            linked.cancel()
+            with suppress(asyncio.CancelledError):
+                await linked
+            await link.say_goodbye()
+    finally:
+        await worker.close()
+    _log.info("stopped")
+
+
+@contextmanager
+def _recorded(settings: AgentSettings) -> Iterator[None]:
+    """Keep a process record while the agent runs."""
+    record = ProcessRecord(
+        role=ROLE, instance_id=settings.instance_id or new_id("inst"), process=identify_self()
+    )
+    path = record.write(settings.folders.run)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+async def _inventory(settings: AgentSettings, stop: asyncio.Event) -> Inventory | None:
+    """Read the devices, again and again while a driver fails; None when told to stop meanwhile."""
+    backoff = Backoff()
+    while not stop.is_set():
+        try:
+            return await read_inventory(settings)
+        except EnvironmentProblemError as error:
+            _log.error("no devices", error=error.message, remedy=error.remedy)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), backoff.next())
+    return None
+
+
+def _signals() -> tuple[asyncio.Event, asyncio.Event]:
+    """Return what the first and the second signal set."""
+    stop, hurry = asyncio.Event(), asyncio.Event()
+
+    def told() -> None:
+        if stop.is_set():
+            hurry.set()
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told)
+    return stop, hurry
+
+
+@contextmanager
+def _sole_agent(path: Path) -> Iterator[None]:
+    """Hold the lock of a state folder; the kernel gives it back even after SIGKILL."""
+    with open(path, "a", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ConflictError(
+                f"An agent already runs on {path.parent.parent}.",
+                remedy="Stop it first, or give this one a state folder of its own with GPUPOOL_HOME.",
+            ) from error
+        yield
