@@ -1,7 +1,9 @@
 """The control API's messages: nodes, devices, workloads, placements, events, and the state of the pool."""
 
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from gpupool.contracts.base import Id, Input, Message, Name
 from gpupool.contracts.spec import SpecFile
@@ -140,3 +142,33 @@ class PoolView(Message):
     devices: list[DeviceView]
     workloads: list[WorkloadView]
     last_event_seq: int
+
+
+class ScaleRequest(Input):
+    """How many instances of a workload are wanted."""
+
+    wanted: Annotated[int, Field(ge=0, le=1000)]
+
+
+class RefusalView(Message):
+    """One rule that a node or device did not pass for a workload."""
+
+    subject: str
+    """Id of the node or device; ``fleet`` where the whole fleet is meant."""
+    rule: str
+    """Stable name such as ``min_vram``."""
+    detail: str
+
+
+class WhyView(Message):
+    """Why a workload is not placed as wanted, or where another instance of it would go."""
+
+    workload: Name
+    why: str | None
+    """As last recorded; None when it is placed as wanted."""
+    not_before: datetime | None
+    """No new attempt before this moment."""
+    would_go_to: Id | None
+    """Node that would take another instance now; None where none would."""
+    refusals: list[RefusalView]
+    """What each node and device refuses now."""

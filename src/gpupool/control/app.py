@@ -1,0 +1,36 @@
+"""The ASGI application of control: the routes within their border."""
+
+from fastapi import FastAPI
+
+from gpupool import __version__
+from gpupool.control.http.boundary import Boundary
+from gpupool.control.http.guard import Guard, Tokens
+from gpupool.control.http.limits import BodyLimits
+from gpupool.control.http.metrics import Metrics
+from gpupool.control.http.openapi import operation_id, publish
+from gpupool.control.http.problems import add_problem_handlers
+from gpupool.control.pool import Pool
+from gpupool.control.routes import agent, health, news, nodes, placements, workloads
+
+
+def build_app(pool: Pool, tokens: Tokens) -> FastAPI:
+    """Return the application that serves ``pool``."""
+    app = FastAPI(
+        title="gpupool control",
+        version=__version__,
+        description="Nodes, devices, workloads, placements, events, and the endpoints feed of one pool of GPUs.",
+        docs_url=None,
+        redoc_url=None,
+        generate_unique_id_function=operation_id,
+    )
+    app.state.pool = pool
+    app.state.metrics = Metrics()
+    for module in (health, nodes, workloads, placements, news, agent):
+        app.include_router(module.router)
+    add_problem_handlers(app)
+    publish(app)
+    # The layer added last is the outermost: head limits and errors, then credentials, then the body.
+    app.add_middleware(BodyLimits)
+    app.add_middleware(Guard, tokens=tokens)
+    app.add_middleware(Boundary, metrics=app.state.metrics)
+    return app

@@ -1,0 +1,99 @@
+"""Who may ask what, decided on the request's head before a byte of its body is read.
+
+Operator token: everything of ``/v1``. Service token: the endpoints feed, read only. Join token: joining. The other
+paths of ``/v1/agent`` carry signatures, which cover the body and are checked by their routes. What lies outside
+``/v1`` is open to this machine; from elsewhere it takes the operator token.
+"""
+
+import ipaddress
+from dataclasses import dataclass
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from gpupool.core.errors import ForbiddenError, UnauthorizedError
+from gpupool.core.home import Home
+from gpupool.core.keys import load_or_make_token, same_secret
+
+_AGENT = "/v1/agent/"
+_JOIN = "/v1/agent/join"
+_FEED = "/v1/endpoints"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Tokens:
+    """The bearer tokens of one pool."""
+
+    operator: str
+    service: str
+    join: str
+
+    @classmethod
+    def load_or_make(cls, home: Home) -> "Tokens":
+        """Read the tokens of a state folder; make those that are missing (mode 0600)."""
+        return cls(
+            operator=load_or_make_token(home.operator_token),
+            service=load_or_make_token(home.service_token),
+            join=load_or_make_token(home.join_token),
+        )
+
+
+class Guard:
+    """ASGI layer that lets a request pass or raises UnauthorizedError or ForbiddenError."""
+
+    def __init__(self, app: ASGIApp, tokens: Tokens) -> None:
+        self._app, self._tokens = app, tokens
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Check one request."""
+        if scope["type"] == "http":
+            self.check(scope)
+        await self._app(scope, receive, send)
+
+    def check(self, scope: Scope) -> None:
+        """Raise unless the request may go on to its route."""
+        path: str = scope["path"]
+        if path == _JOIN:
+            self._check_join(bearer(scope))
+        elif path.startswith(_AGENT):
+            return
+        elif path == "/v1" or path.startswith("/v1/") or not _from_this_machine(scope):
+            self._check_api(scope, bearer(scope))
+
+    def _check_join(self, given: str | None) -> None:
+        if given is None or not same_secret(given, self._tokens.join):
+            raise UnauthorizedError(
+                "The join token is missing or wrong.",
+                remedy="Give the agent the token in keys/join.token of control's state folder.",
+            )
+
+    def _check_api(self, scope: Scope, given: str | None) -> None:
+        if given is None:
+            raise UnauthorizedError("The request carries no bearer token.")
+        if same_secret(given, self._tokens.operator):
+            return
+        if not same_secret(given, self._tokens.service):
+            raise UnauthorizedError("The bearer token is wrong.")
+        if scope["method"] != "GET" or scope["path"] != _FEED:
+            raise ForbiddenError(
+                "The service token may read the endpoints feed and nothing else.",
+                remedy="Use the operator token for this.",
+            )
+
+
+def bearer(scope: Scope) -> str | None:
+    """Return the bearer token of a request; None where there is none, or more than one credential."""
+    values = [value for name, value in scope["headers"] if name == b"authorization"]
+    if len(values) != 1:
+        return None
+    kind, _, token = values[0].decode("latin-1").partition(" ")
+    return token.strip() if kind.lower() == "bearer" and token.strip() else None
+
+
+def _from_this_machine(scope: Scope) -> bool:
+    client = scope.get("client")
+    if client is None:
+        return False
+    try:
+        return ipaddress.ip_address(client[0]).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,91 @@
+"""Limits on what comes in: headers, body size and the time a body may take.
+
+A body is read whole before its route runs, chunk by chunk against its limit, so that no route ever holds more than
+that and none waits for a sender that trickles.
+"""
+
+import asyncio
+from typing import Final
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gpupool.contracts.agent_link import MAX_LOG_BYTES, MAX_REPORT_BYTES
+from gpupool.core.errors import DeadlineError, TooLargeError
+
+MAX_BODY_BYTES: Final = 1024 * 1024
+MAX_HEADER_BYTES: Final = 32 * 1024
+MAX_HEADERS: Final = 100
+MAX_TARGET_BYTES: Final = 8 * 1024
+BODY_SECONDS: Final = 30.0
+
+
+class HeadersTooLargeError(TooLargeError):
+    """The request's head is larger than the limit."""
+
+    status = 431
+
+
+def body_limit(path: str) -> int:
+    """Return how many bytes the body of a request to ``path`` may have."""
+    if path == "/v1/agent/reports":
+        return MAX_REPORT_BYTES
+    if path.startswith("/v1/agent/logs/"):
+        return MAX_LOG_BYTES
+    return MAX_BODY_BYTES
+
+
+def check_head(scope: Scope) -> None:
+    """Raise HeadersTooLargeError where the request's head is beyond the limits."""
+    headers = scope["headers"]
+    size = sum(len(name) + len(value) + 4 for name, value in headers)
+    if len(headers) > MAX_HEADERS or size > MAX_HEADER_BYTES:
+        raise HeadersTooLargeError(
+            f"The headers are larger than {MAX_HEADER_BYTES} bytes or more than {MAX_HEADERS}."
+        )
+    if len(scope.get("raw_path", b"")) + len(scope["query_string"]) > MAX_TARGET_BYTES:
+        raise HeadersTooLargeError(f"The address of the request is longer than {MAX_TARGET_BYTES} bytes.")
+
+
+class BodyLimits:
+    """ASGI layer that reads each body against its limit and hands it on whole."""
+
+    def __init__(self, app: ASGIApp, seconds: float = BODY_SECONDS) -> None:
+        self._app, self._seconds = app, seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Read one request's body, then let its route run."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        try:
+            async with asyncio.timeout(self._seconds):
+                body = await read_body(scope, receive)
+        except TimeoutError as error:
+            raise DeadlineError(f"The body did not arrive within {self._seconds:g} s.") from error
+        if body is None:
+            return
+        first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def replay() -> Message:
+            return first.pop() if first else await receive()
+
+        await self._app(scope, replay, send)
+
+
+async def read_body(scope: Scope, receive: Receive) -> bytes | None:
+    """Return the whole body, or None when the client left; raise TooLargeError beyond the limit of the path."""
+    limit = body_limit(scope["path"])
+    too_large = TooLargeError(f"The body is larger than {limit} bytes.")
+    declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+    if declared.isdigit() and int(declared) > limit:
+        raise too_large
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        body += message.get("body", b"")
+        if len(body) > limit:
+            raise too_large
+        if not message.get("more_body", False):
+            return bytes(body)

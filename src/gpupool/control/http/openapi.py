@@ -1,0 +1,76 @@
+"""The published description of the API: what FastAPI derives, with our errors and the agent link's bodies in it."""
+
+from typing import Any, Final
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
+from pydantic.json_schema import models_json_schema
+
+from gpupool.contracts.agent_link import Command, Report
+from gpupool.contracts.problems import MEDIA_TYPE, Problem
+
+_REFERENCE: Final = "#/components/schemas/{model}"
+_SIGNED: Final[dict[str, dict[str, str | None]]] = {
+    "/v1/agent/reports": {"application/json": "Report"},
+    "/v1/agent/logs/{request_id}": {"text/plain": None},
+}
+
+
+def operation_id(route: APIRoute) -> str:
+    """Return the operation's stable id: the name of its function."""
+    return route.name
+
+
+def publish(app: FastAPI) -> None:
+    """Let ``app`` describe itself with `describe_api`."""
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = describe_api(app)
+        return app.openapi_schema
+
+    # FastAPI's documented way to replace the description is to assign the method.
+    setattr(app, "openapi", openapi)  # noqa: B010
+
+
+def describe_api(app: FastAPI) -> dict[str, Any]:
+    """Return the OpenAPI document of ``app``."""
+    document = get_openapi(
+        title=app.title, version=app.version, description=app.description, routes=app.routes
+    )
+    _, ours = models_json_schema(
+        [(Problem, "serialization"), (Report, "validation"), (Command, "serialization")],
+        ref_template=_REFERENCE,
+    )
+    components = document.setdefault("components", {})
+    components["schemas"] = {**components.get("schemas", {}), **ours["$defs"]}
+    components["securitySchemes"] = {
+        "token": {"type": "http", "scheme": "bearer"},
+        "joinToken": {"type": "http", "scheme": "bearer"},
+        "signature": {"type": "apiKey", "in": "header", "name": "X-Gpupool-Signature"},
+    }
+    problem = {"content": {MEDIA_TYPE: {"schema": {"$ref": _REFERENCE.format(model="Problem")}}}}
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            operation["responses"].pop("422", None)
+            operation["responses"]["default"] = {"description": "What went wrong.", **problem}
+            operation["security"] = _security(path)
+            if path in _SIGNED:
+                operation["requestBody"] = {"required": True, "content": _content(_SIGNED[path])}
+    return document
+
+
+def _security(path: str) -> list[dict[str, list[str]]]:
+    if path == "/v1/agent/join":
+        return [{"joinToken": []}]
+    if path.startswith("/v1/agent/"):
+        return [{"signature": []}]
+    return [{"token": []}] if path.startswith("/v1/") else []
+
+
+def _content(bodies: dict[str, str | None]) -> dict[str, Any]:
+    return {
+        media: {"schema": {"$ref": _REFERENCE.format(model=model)} if model else {"type": "string"}}
+        for media, model in bodies.items()
+    }

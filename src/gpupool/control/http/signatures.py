@@ -1,0 +1,75 @@
+"""Signed requests of agents: fresh, new and by the key that joined.
+
+A nonce is remembered for as long as its time stamp would still be taken. The memory is bounded per node: when it is
+full, the oldest stamps are given up together with their time, so that a forgotten nonce can't come back.
+"""
+
+import heapq
+from collections.abc import Mapping
+from typing import Final
+
+from gpupool.core.clock import Clock
+from gpupool.core.errors import UnauthorizedError
+from gpupool.core.keys import (
+    HEADER_NONCE,
+    HEADER_SIGNATURE,
+    HEADER_TIME,
+    MAX_SKEW_SECONDS,
+    canonical_request,
+    verify_signature,
+)
+
+NONCES_PER_NODE: Final = 4096
+_MAX_NONCE: Final = 64
+_REMEDY: Final = "Check that the agent was joined to this pool and that its key file is whole."
+
+
+class ReplayGuard:
+    """Remembers the nonces of one node."""
+
+    def __init__(self, capacity: int = NONCES_PER_NODE) -> None:
+        self._capacity = capacity
+        self._floor = 0
+        self._by_time: list[tuple[int, str]] = []
+        self._known: set[str] = set()
+
+    def admit(self, stamp: int, nonce: str, now: int) -> None:
+        """Take a nonce; raise UnauthorizedError when it was taken before. Times are Unix seconds."""
+        while self._by_time and (
+            self._by_time[0][0] < now - MAX_SKEW_SECONDS or len(self._by_time) >= self._capacity
+        ):
+            oldest, forgotten = heapq.heappop(self._by_time)
+            self._known.discard(forgotten)
+            self._floor = max(self._floor, oldest)
+        if nonce in self._known or stamp <= self._floor:
+            raise UnauthorizedError("The request was sent before (its nonce is not new).", remedy=_REMEDY)
+        self._known.add(nonce)
+        heapq.heappush(self._by_time, (stamp, nonce))
+
+
+class SignatureCheck:
+    """Checks signed requests of all nodes."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._guards: dict[str, ReplayGuard] = {}
+
+    def check(
+        self, node_id: str, public_key: str, method: str, target: str, body: bytes, headers: Mapping[str, str]
+    ) -> None:
+        """Raise UnauthorizedError unless the request is signed by this key, now, and for the first time."""
+        nonce, time_text = headers.get(HEADER_NONCE, ""), headers.get(HEADER_TIME, "")
+        if not (0 < len(nonce) <= _MAX_NONCE and time_text.isdecimal() and len(time_text) <= 12):
+            raise UnauthorizedError(
+                "The request is not signed: a nonce and a time are needed.", remedy=_REMEDY
+            )
+        now, stamp = int(self._clock.now().timestamp()), int(time_text)
+        if abs(now - stamp) > MAX_SKEW_SECONDS:
+            raise UnauthorizedError(
+                f"Clock skew: the request says Unix time {stamp}, control's clock says {now}; at most "
+                f"{MAX_SKEW_SECONDS} s apart are taken.",
+                remedy="Set the clocks of both machines (NTP), then let the agent connect again.",
+            )
+        message = canonical_request(method, target, body, time_text, nonce)
+        verify_signature(public_key, headers.get(HEADER_SIGNATURE, ""), message)
+        self._guards.setdefault(node_id, ReplayGuard()).admit(stamp, nonce, now)

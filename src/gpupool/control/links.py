@@ -1,0 +1,129 @@
+"""The agents' links as this process sees them: who was heard when, and who listens for commands.
+
+Kept in memory only. A heartbeat of a known session touches nothing but this, so ten thousand idle nodes cost the
+store nothing. What must survive a restart (commands, sessions) is in the store.
+"""
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from datetime import datetime
+
+from gpupool.contracts.agent_link import Command
+from gpupool.core.clock import Clock
+
+_MAX_TRANSIENT = 64
+
+
+class CommandStream:
+    """One open command stream: woken when there may be something to send."""
+
+    def __init__(self) -> None:
+        self.ended = False
+        self._wake = asyncio.Event()
+        self._transient: deque[Command] = deque(maxlen=_MAX_TRANSIENT)
+
+    def wake(self) -> None:
+        """Look for new commands now."""
+        self._wake.set()
+
+    def push(self, command: Command) -> None:
+        """Send a command that is not kept."""
+        self._transient.append(command)
+        self._wake.set()
+
+    def end(self) -> None:
+        """Close the stream."""
+        self.ended = True
+        self._wake.set()
+
+    def take(self) -> list[Command]:
+        """Return the commands pushed since the last call."""
+        taken = list(self._transient)
+        self._transient.clear()
+        return taken
+
+    async def woken(self, seconds: float) -> bool:
+        """Wait for a reason to look, at most ``seconds``; False when time is up."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            return False
+        self._wake.clear()
+        return True
+
+
+@dataclass(slots=True)
+class Link:
+    """One node's link in this run of control."""
+
+    heard: float
+    """Monotonic seconds of its last signed request."""
+    heard_at: datetime
+    session: str | None = None
+    """The session whose complete inventory has come; None before it and after the node has left."""
+    silent: bool = False
+    """Recorded as unreachable."""
+    stream: CommandStream | None = None
+
+
+class Links:
+    """All links, by node id."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._links: dict[str, Link] = {}
+
+    def get(self, node_id: str) -> Link | None:
+        """Return the link of a node heard in this run."""
+        return self._links.get(node_id)
+
+    def heard(self, node_id: str) -> Link:
+        """Note that the node spoke just now."""
+        link = self._links.get(node_id)
+        if link is None:
+            link = self._links[node_id] = Link(self._clock.monotonic(), self._clock.now())
+        link.heard, link.heard_at = self._clock.monotonic(), self._clock.now()
+        return link
+
+    def connected(self, node_id: str) -> bool:
+        """Tell whether the node listens for commands."""
+        link = self._links.get(node_id)
+        return link is not None and link.stream is not None
+
+    def open_stream(self, node_id: str) -> CommandStream:
+        """Return a new stream of the node, ending the one it had."""
+        link = self.heard(node_id)
+        if link.stream is not None:
+            link.stream.end()
+        link.stream = CommandStream()
+        return link.stream
+
+    def close_stream(self, node_id: str, stream: CommandStream) -> None:
+        """Forget a stream that has ended, unless a newer one took its place."""
+        link = self._links.get(node_id)
+        if link is not None and link.stream is stream:
+            link.stream = None
+
+    def wake(self, node_id: str) -> None:
+        """Let the node's stream look for new commands."""
+        link = self._links.get(node_id)
+        if link is not None and link.stream is not None:
+            link.stream.wake()
+
+    def gone_silent(self, limit: float) -> list[str]:
+        """Return the nodes not heard for longer than ``limit`` seconds and not yet recorded as such."""
+        now = self._clock.monotonic()
+        return [node for node, link in self._links.items() if not link.silent and now - link.heard > limit]
+
+    def excuse(self, moment: float) -> None:
+        """Take every node as heard at ``moment`` (monotonic) at the earliest."""
+        for link in self._links.values():
+            link.heard = max(link.heard, moment)
+
+    def end_all(self) -> None:
+        """End every stream: the process is stopping."""
+        for link in self._links.values():
+            if link.stream is not None:
+                link.stream.end()

@@ -1,0 +1,130 @@
+"""The control process from start to end: port, database, server, reconciler, and a clean way out.
+
+What can fail is tried before anything is started. The only place in control that knows which store is used.
+"""
+
+import asyncio
+import fcntl
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+import uvloop
+
+from gpupool.control.settings import ControlSettings
+from gpupool.core.clock import SystemClock
+from gpupool.core.errors import ConflictError
+from gpupool.core.home import Home
+from gpupool.core.ids import new_id
+from gpupool.core.logging import set_up_logging
+from gpupool.core.processes import identify_self
+from gpupool.core.records import ProcessRecord
+
+if TYPE_CHECKING:
+    from gpupool.control.serving import ControlServer
+
+_LOG = structlog.get_logger(__name__)
+
+
+def run(settings: ControlSettings) -> None:
+    """Serve until SIGTERM or SIGINT; a second SIGINT ends open requests at once.
+
+    Raises PortTakenError, EnvironmentProblemError, StorageError or ConflictError before anything is served.
+    """
+    set_up_logging("control", settings.log_level)
+    home = settings.folders.prepare()
+    with ExitStack() as held:
+        held.enter_context(_alone(home))
+        # Bound before the rest, so that a taken port is seen before anything starts.
+        from gpupool.control.serving import bind
+
+        listener = held.enter_context(bind(settings.control_host, settings.control_port))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_serve(settings, home, listener))
+
+
+@contextmanager
+def _alone(home: Home) -> Iterator[None]:
+    """Hold the state folder: two controls over one database would undo each other."""
+    lock = os.open(home.run / "control.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            record = ProcessRecord.read(home.run / "control.json")
+            who = f" (pid {record.process.pid}, {record.url})" if record else ""
+            raise ConflictError(
+                f"Another control{who} runs from the state folder {home.root}.",
+                remedy="Stop it first, or give another state folder with GPUPOOL_HOME.",
+            ) from error
+        yield
+    finally:
+        os.close(lock)
+
+
+async def _serve(settings: ControlSettings, home: Home, listener: socket.socket) -> None:
+    from gpupool.store.open import open_store, run_migration
+
+    migration = asyncio.create_task(run_migration(home.database))
+    # Loaded while the migration runs in its own process; there are two cores nearly everywhere.
+    await asyncio.sleep(0)
+    from gpupool.control.app import build_app
+    from gpupool.control.http.guard import Tokens
+    from gpupool.control.joining import forget_sessions
+    from gpupool.control.pool import Pool
+    from gpupool.control.reconciling import Reconciler, supervise
+    from gpupool.control.serving import ControlServer
+
+    await migration
+    store = await open_store(home.database)
+    try:
+        pool = Pool(store, SystemClock(), instance_id=settings.instance_id or new_id("inst"))
+        await forget_sessions(pool)
+        app = build_app(pool, Tokens.load_or_make(home))
+        record = ProcessRecord(
+            role="control",
+            instance_id=pool.instance_id,
+            process=identify_self(),
+            host=settings.control_host,
+            port=listener.getsockname()[1],
+        )
+        server = ControlServer(app, on_listening=lambda: _announce(record, home.run))
+        _end_on_signals(server, pool.close)
+        reconciler = asyncio.create_task(supervise(Reconciler(pool)))
+        try:
+            await server.serve([listener])
+        finally:
+            pool.close()
+            await reconciler
+            _withdraw(record, home.run)
+    finally:
+        await store.close()
+    _LOG.info("control.stopped")
+
+
+def _end_on_signals(server: "ControlServer", close: Callable[[], None]) -> None:
+    """End politely on the first signal; on a second SIGINT without waiting for open requests."""
+
+    def end() -> None:
+        server.force_exit = server.should_exit
+        server.should_exit = True
+        close()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, end)
+
+
+def _announce(record: ProcessRecord, folder: Path) -> None:
+    record.write(folder)
+    _LOG.info("control.listening", url=record.url, instance_id=record.instance_id)
+
+
+def _withdraw(record: ProcessRecord, folder: Path) -> None:
+    if ProcessRecord.read(folder / "control.json") == record:
+        (folder / "control.json").unlink()

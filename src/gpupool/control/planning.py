@@ -1,0 +1,92 @@
+"""The next step for one workload: pure, from a snapshot, so that it can be tested move by move.
+
+One step at a time: after it the state is read again. Too few instances: place one. A changed spec: place the new
+version beside the old one and drain the old when the new is active; where both do not fit, drain an old one first,
+but only if the new one would fit then, since an instance of the old version is better than none.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from gpupool.control.snapshot import Snapshot
+from gpupool.fleet.placements import Placement, PlacementState
+from gpupool.fleet.workloads import Workload
+from gpupool.scheduling.port import Decision, Refusal, Strategy
+
+_SHOWN_REFUSALS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Put a new placement where the decision says."""
+
+    decision: Decision
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Let a placement end."""
+
+    placement: Placement
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explain:
+    """Note why the workload is not placed as wanted; None when it is."""
+
+    why: str | None
+
+
+Step = Place | Drain | Explain
+
+
+def next_step(snapshot: Snapshot, workload: Workload, strategy: Strategy, now: datetime) -> Step | None:
+    """Return the next step towards what is wanted of ``workload``, or None when there is nothing to do now."""
+    wanted = 0 if workload.deleted else workload.wanted
+    staying = [
+        placement
+        for placement in snapshot.live_of(workload.id)
+        if placement.state is not PlacementState.DRAINING
+    ]
+    current = [placement for placement in staying if placement.workload_version == workload.version]
+    old = [placement for placement in staying if placement.workload_version != workload.version]
+    if len(current) > wanted:
+        return Drain(current[0], "deleted" if workload.deleted else f"{wanted} wanted")
+    active = sum(placement.state is PlacementState.ACTIVE for placement in current)
+    if len(old) > wanted - active:
+        return Drain(old[-1], "deleted" if workload.deleted else f"replaced by version {workload.version}")
+    if len(current) < wanted:
+        return _place(snapshot, workload, strategy, now, old)
+    backing_off = workload.not_before is not None and workload.not_before > now
+    return Explain(None) if workload.why is not None and not backing_off else None
+
+
+def _place(
+    snapshot: Snapshot, workload: Workload, strategy: Strategy, now: datetime, old: Sequence[Placement]
+) -> Step | None:
+    if workload.not_before is not None and workload.not_before > now:
+        return None
+    decision = strategy.place(workload.spec, snapshot.fleet())
+    if decision.placed:
+        return Place(decision)
+    leaving = any(p.state is PlacementState.DRAINING for p in snapshot.live_of(workload.id))
+    if old and not leaving:
+        room = strategy.place(workload.spec, snapshot.fleet(without={old[-1].id}))
+        if room.placed:
+            return Drain(old[-1], f"makes room for version {workload.version}")
+    why = explain(decision.refusals)
+    return Explain(why) if why != workload.why else None
+
+
+def explain(refusals: Sequence[Refusal]) -> str:
+    """Return the refusals in one line: the first of each rule, in the order of the rules' first appearance."""
+    first: dict[str, Refusal] = {}
+    for refusal in refusals:
+        first.setdefault(refusal.rule, refusal)
+    by_weight = sorted(
+        first.values(), key=lambda refusal: refusal.rule in {"kind", "gpu_count", "cpu", "absent"}
+    )
+    shown = "; ".join(refusal.detail for refusal in by_weight[:_SHOWN_REFUSALS])
+    return f"no node takes it: {shown}"[:2000]

@@ -1,0 +1,108 @@
+"""What the routes, the agent link and the reconciler share, and the one way in which they change the state.
+
+Every change goes through `Pool.change`: one transaction, its events in it, and after the commit a signal to those
+who wait. A view cached under `Changes.count` is therefore never older than the last commit.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from gpupool.catalog import Catalog
+from gpupool.control.answers import Answers
+from gpupool.control.changes import Changes
+from gpupool.control.http.signatures import SignatureCheck
+from gpupool.control.links import Links
+from gpupool.control.logdesk import LogDesk
+from gpupool.control.snapshot import Snapshot, load_snapshot
+from gpupool.core.clock import Clock
+from gpupool.core.ids import new_id
+from gpupool.fleet.events import Event
+from gpupool.fleet.ports.store import Store, Writer
+from gpupool.scheduling.cheapest import CheapestFit
+from gpupool.scheduling.port import Strategy
+
+Fact = str | int | float | bool | None
+
+
+@dataclass(slots=True)
+class Change:
+    """One transaction under way."""
+
+    writer: Writer
+    at: datetime
+    """The one moment that all its records carry."""
+    last_seq: int | None = None
+    woken: set[str] = field(default_factory=set)
+
+    async def emit(self, kind: str, subject: str, **data: Fact) -> None:
+        """Write an event."""
+        self.last_seq = await self.writer.emit(Event(kind=kind, subject=subject, at=self.at, data=data))
+
+    async def command(self, node_id: str, kind: str, payload: Mapping[str, Any]) -> None:
+        """Queue a command; the node's stream is woken after the commit."""
+        await self.writer.add_command(node_id, kind, payload)
+        self.woken.add(node_id)
+
+
+class Pool:
+    """The shared state of one control process."""
+
+    def __init__(
+        self, store: Store, clock: Clock, *, instance_id: str = "", strategy: Strategy | None = None
+    ) -> None:
+        self.store, self.clock = store, clock
+        self.instance_id = instance_id or new_id("inst")
+        self.started_at = clock.now()
+        self.started = clock.monotonic()
+        self.changes = Changes()
+        self.links = Links(clock)
+        self.logs = LogDesk()
+        self.answers = Answers(clock, self.changes)
+        self.signatures = SignatureCheck(clock)
+        self.node_keys: dict[str, str] = {}
+        """Public keys by node id; a node never changes its key."""
+        self.catalog = Catalog.load()
+        self.strategy: Strategy = strategy or CheapestFit(
+            frozenset(model.short_ref for model in self.catalog)
+        )
+        self.random = random.Random()
+        self.awaited: set[str] = set()
+        """Nodes of the last run with live placements, not heard yet: until then the feed is not complete."""
+        self._snapshot: tuple[int, Snapshot] | None = None
+        self._loading = asyncio.Lock()
+
+    @asynccontextmanager
+    async def change(self) -> AsyncIterator[Change]:
+        """Open a transaction; after its commit wake the waiters, if anything was recorded."""
+        async with self.store.write() as writer:
+            change = Change(writer, self.clock.now())
+            yield change
+        if change.last_seq is not None or change.woken:
+            self.changes.announce(change.last_seq)
+            for node_id in change.woken:
+                self.links.wake(node_id)
+
+    async def snapshot(self) -> Snapshot:
+        """Return the whole state as last committed; read from the store once a change."""
+        cached = self._snapshot
+        if cached is not None and cached[0] == self.changes.count:
+            return cached[1]
+        async with self._loading:
+            cached = self._snapshot
+            if cached is not None and cached[0] == self.changes.count:
+                return cached[1]
+            count = self.changes.count
+            async with self.store.read() as reader:
+                snapshot = await load_snapshot(reader)
+            self._snapshot = (count, snapshot)
+            return snapshot
+
+    def close(self) -> None:
+        """End every wait and every stream: the process is stopping."""
+        self.changes.close()
+        self.links.end_all()

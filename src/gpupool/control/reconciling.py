@@ -1,0 +1,193 @@
+"""The reconciler: one task that leads what is there towards what is wanted.
+
+Woken by every change and every few seconds. It looks at a snapshot outside any transaction; only where that shows a
+step to take does it open a transaction, read again inside it, and take the step that is right then.
+"""
+
+import asyncio
+from dataclasses import replace
+
+import structlog
+
+from gpupool.contracts.agent_link import SILENCE_LIMIT_SECONDS, StartOrder
+from gpupool.control.planning import Drain, Explain, Place, next_step
+from gpupool.control.pool import Change, Pool
+from gpupool.control.recording import drain, move_node
+from gpupool.control.snapshot import load_snapshot
+from gpupool.core.ids import new_id
+from gpupool.fleet.claims import Claim, ClaimMode
+from gpupool.fleet.devices import DeviceKind
+from gpupool.fleet.nodes import NodeState
+from gpupool.fleet.placements import Placement
+from gpupool.fleet.workloads import Workload
+from gpupool.scheduling.port import Decision
+
+_LOG = structlog.get_logger(__name__)
+PERIOD = 5.0
+"""Seconds between looks when nothing changes."""
+_MAX_STEPS = 10_000
+_RESTART_PAUSE = 1.0
+
+
+class Reconciler:
+    """Takes one step after the other until there is none to take."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._last_look = pool.clock.monotonic()
+
+    async def run(self) -> None:
+        """Work until the pool closes."""
+        pool = self._pool
+        while not pool.changes.closed:
+            seen = pool.changes.count
+            await self.settle()
+            await pool.changes.after(seen, await self._seconds_to_next())
+
+    async def settle(self) -> None:
+        """Take every step that can be taken now."""
+        await self._note_silence()
+        await self._end_waiting_for_nodes()
+        for workload_id in await self._attention():
+            for _ in range(_MAX_STEPS):
+                if not await self._step(workload_id):
+                    break
+
+    async def _attention(self) -> list[str]:
+        """Return the workloads with a step to take, looked up without a transaction."""
+        snapshot = await self._pool.snapshot()
+        now = self._pool.clock.now()
+        live = {placement.workload_id for placement in snapshot.live}
+        return [
+            workload.id
+            for workload in snapshot.workloads.values()
+            if (not workload.deleted or workload.id in live)
+            and next_step(snapshot, workload, self._pool.strategy, now) is not None
+        ]
+
+    async def _step(self, workload_id: str) -> bool:
+        """Take the next step for one workload in one transaction; False when there is none."""
+        async with self._pool.change() as change:
+            snapshot = await load_snapshot(change.writer)
+            workload = snapshot.workloads[workload_id]
+            step = next_step(snapshot, workload, self._pool.strategy, change.at)
+            if step is None:
+                return False
+            if isinstance(step, Place):
+                node = snapshot.nodes[step.decision.node_id or ""]
+                gpus = [device.id for device in snapshot.devices[node.id] if device.kind is DeviceKind.GPU]
+                memory = {device.id: device.memory_mib for device in snapshot.devices[node.id]}
+                await _place(change, workload, step.decision, memory, gpus)
+            elif isinstance(step, Drain):
+                await drain(change, step.placement, workload, step.reason)
+            else:
+                await _explain(change, workload, step)
+        return True
+
+    async def _note_silence(self) -> None:
+        """Record nodes that have been silent too long; when this process itself was asleep, give them time first."""
+        pool = self._pool
+        now = pool.clock.monotonic()
+        asleep, self._last_look = now - self._last_look > SILENCE_LIMIT_SECONDS / 2, now
+        if asleep and pool.links.gone_silent(SILENCE_LIMIT_SECONDS):
+            pool.links.excuse(self._last_look - SILENCE_LIMIT_SECONDS / 2)
+        for node_id in pool.links.gone_silent(SILENCE_LIMIT_SECONDS):
+            async with pool.change() as change:
+                node, link = await change.writer.node(node_id), pool.links.get(node_id)
+                if (
+                    node is None
+                    or link is None
+                    or node_id not in pool.links.gone_silent(SILENCE_LIMIT_SECONDS)
+                ):
+                    continue
+                await move_node(change, node, NodeState.UNREACHABLE, "silent")
+            link.silent = True
+
+    async def _end_waiting_for_nodes(self) -> None:
+        """Call the feed complete once the nodes of the last run have had their time to come back."""
+        pool = self._pool
+        if pool.awaited and pool.clock.monotonic() - pool.started > SILENCE_LIMIT_SECONDS:
+            missing = len(pool.awaited)
+            pool.awaited.clear()
+            async with pool.change() as change:
+                await change.emit("pool.settled", pool.instance_id, missing_nodes=missing)
+
+    async def _seconds_to_next(self) -> float:
+        """Return how long nothing can be due, unless something changes."""
+        snapshot, now = await self._pool.snapshot(), self._pool.clock.now()
+        pauses = [
+            (workload.not_before - now).total_seconds()
+            for workload in snapshot.wanted_workloads()
+            if workload.not_before is not None and workload.not_before > now
+        ]
+        return max(0.05, min([PERIOD, *pauses]))
+
+
+async def _place(
+    change: Change, workload: Workload, decision: Decision, memory: dict[str, int], gpus: list[str]
+) -> None:
+    """Write placement, claims, start command and event together."""
+    spec = workload.spec
+    node_id = decision.node_id or ""
+    placement = Placement(
+        id=new_id("pl"),
+        workload_id=workload.id,
+        workload_version=workload.version,
+        node_id=node_id,
+        port=spec.port,
+        created_at=change.at,
+        changed_at=change.at,
+    )
+    await change.writer.put_placement(placement)
+    for device_id in decision.device_ids:
+        mib = memory[device_id] if decision.mode is ClaimMode.EXCLUSIVE else decision.mib
+        await change.writer.claim(
+            Claim(placement_id=placement.id, device_id=device_id, mode=decision.mode, mib=mib)
+        )
+    order = StartOrder(
+        placement_id=placement.id,
+        workload_id=workload.id,
+        workload_name=spec.name,
+        kind=spec.kind.value,
+        command=list(spec.command),
+        image=spec.image,
+        env=dict(spec.env),
+        port=spec.port,
+        health_path=spec.health_path,
+        device_ids=[device_id for device_id in decision.device_ids if device_id in gpus],
+        memory_mib=spec.memory_mib,
+        model_ref=spec.model_ref,
+        start_timeout_seconds=spec.start_timeout_seconds,
+        grace_seconds=spec.grace_seconds,
+        max_restarts=spec.max_restarts,
+    )
+    await change.command(node_id, "start", order.model_dump(mode="json"))
+    await change.emit(
+        "placement.planned",
+        placement.id,
+        workload=spec.name,
+        node_id=node_id,
+        version=workload.version,
+        hourly_usd=decision.hourly_usd,
+    )
+
+
+async def _explain(change: Change, workload: Workload, step: Explain) -> None:
+    await change.writer.put_workload(replace(workload, why=step.why))
+    kind = "workload.waiting" if step.why else "workload.settled"
+    await change.emit(kind, workload.id, workload=workload.name, why=step.why)
+
+
+async def supervise(reconciler: Reconciler) -> None:
+    """Keep the reconciler working: log what it dies of and start it again after a pause."""
+    while True:
+        task = asyncio.create_task(reconciler.run())
+        try:
+            await asyncio.wait({task})
+        finally:
+            task.cancel()
+        error = task.exception()
+        if error is None:
+            return
+        _LOG.error("reconciler.died", exc_info=error)
+        await asyncio.sleep(_RESTART_PAUSE)

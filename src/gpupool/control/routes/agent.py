@@ -1,0 +1,123 @@
+"""The agent link. Bodies are parsed only after their signature has been checked."""
+
+from collections.abc import AsyncIterator
+from typing import Annotated, TypeVar
+
+from fastapi import APIRouter, Depends, Query, Request
+from pydantic import ValidationError
+from starlette.responses import Response, StreamingResponse
+
+from gpupool.contracts.agent_link import (
+    KEEPALIVE_SECONDS,
+    Command,
+    JoinReply,
+    JoinRequest,
+    Report,
+    ReportReply,
+)
+from gpupool.contracts.base import Message
+from gpupool.contracts.problems import describe
+from gpupool.control.joining import join
+from gpupool.control.pool import Pool
+from gpupool.control.reporting import take_report
+from gpupool.control.routes.common import PoolHere, answer
+from gpupool.core.errors import InvalidInputError, UnauthorizedError
+from gpupool.core.keys import HEADER_NODE
+
+router = APIRouter(prefix="/v1/agent", tags=["agent link"])
+_BATCH = 100
+_M = TypeVar("_M", bound=Message)
+
+
+async def _signed_by(request: Request, pool: PoolHere) -> str:
+    """Return the node that signed the request; raise UnauthorizedError where none that is known did."""
+    node_id = request.headers.get(HEADER_NODE, "")
+    key = await _key_of(pool, node_id)
+    raw_path: bytes = request.scope["raw_path"]
+    query: bytes = request.scope["query_string"]
+    target = raw_path.decode("latin-1") + (f"?{query.decode('latin-1')}" if query else "")
+    body = await request.body()
+    pool.signatures.check(node_id, key, request.method, target, body, request.headers)
+    return node_id
+
+
+async def _key_of(pool: Pool, node_id: str) -> str:
+    key = pool.node_keys.get(node_id)
+    if key is None:
+        async with pool.store.read() as reader:
+            node = await reader.node(node_id) if 0 < len(node_id) <= 100 else None
+        if node is None:
+            raise UnauthorizedError(
+                "The request is not signed by a known node.", remedy="Let the agent join again."
+            )
+        key = pool.node_keys[node_id] = node.public_key
+    return key
+
+
+Signer = Annotated[str, Depends(_signed_by)]
+
+
+async def _parsed(request: Request, kind: type[_M]) -> _M:
+    try:
+        return kind.model_validate_json(await request.body())
+    except ValidationError as error:
+        raise InvalidInputError(describe(error)) from error
+
+
+@router.post("/join", response_model=JoinReply)
+async def join_node(pool: PoolHere, request: JoinRequest) -> Response:
+    """Make a node known under its public key; takes the join token."""
+    async with pool.change() as change:
+        node = await join(change, request)
+    pool.links.heard(node.id)
+    return answer(JoinReply(node_id=node.id))
+
+
+@router.get(
+    "/commands",
+    response_class=StreamingResponse,
+    responses={
+        200: {"content": {"application/x-ndjson": {}}, "description": "One command a line, without end."}
+    },
+)
+async def stream_commands(
+    pool: PoolHere, node_id: Signer, after: Annotated[int, Query(ge=0, lt=2**63)] = 0
+) -> StreamingResponse:
+    """Stream the node's commands after ``after`` as they come; a newer stream of the node ends this one."""
+    return StreamingResponse(_lines(pool, node_id, after), media_type="application/x-ndjson")
+
+
+async def _lines(pool: Pool, node_id: str, after: int) -> AsyncIterator[bytes]:
+    stream = pool.links.open_stream(node_id)
+    try:
+        while not (stream.ended or pool.changes.closed):
+            for command in stream.take():
+                yield _line(command)
+            async with pool.store.read() as reader:
+                queued = await reader.commands(node_id, after=after, limit=_BATCH)
+            for kept in queued:
+                after = kept.seq
+                yield _line(
+                    Command.model_validate({"seq": after, "kind": kept.kind, "payload": kept.payload})
+                )
+            if len(queued) < _BATCH and not await stream.woken(KEEPALIVE_SECONDS):
+                yield b"\n"
+    finally:
+        pool.links.close_stream(node_id, stream)
+
+
+def _line(command: Command) -> bytes:
+    return command.model_dump_json().encode() + b"\n"
+
+
+@router.post("/reports", response_model=ReportReply)
+async def report(pool: PoolHere, node_id: Signer, request: Request) -> Response:
+    """Take what a node reports."""
+    return answer(await take_report(pool, node_id, await _parsed(request, Report)))
+
+
+@router.post("/logs/{request_id}", status_code=204, response_class=Response)
+async def answer_logs(pool: PoolHere, node_id: Signer, request_id: str, request: Request) -> Response:
+    """Take the text that a ``logs`` command asked for."""
+    pool.logs.answer(request_id, node_id, await request.body())
+    return Response(status_code=204)

@@ -1,0 +1,53 @@
+"""What the routes share: the pool, paging and the form of answers."""
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Final, TypeVar
+
+from fastapi import Depends, Query, Request
+from pydantic import BaseModel, TypeAdapter
+from starlette.responses import Response
+
+from gpupool.control.pool import Pool
+from gpupool.core.errors import InvalidInputError
+
+MAX_LIMIT: Final = 1000
+MAX_WAIT: Final = 60.0
+JSON: Final = "application/json"
+CURSOR_HEADER: Final = "X-Next-Cursor"
+_T = TypeVar("_T", bound=BaseModel)
+
+
+async def _pool(request: Request) -> Pool:
+    pool: Pool = request.app.state.pool
+    return pool
+
+
+PoolHere = Annotated[Pool, Depends(_pool)]
+Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="How many at most.")]
+Cursor = Annotated[
+    str | None,
+    Query(
+        max_length=100, description=f"Go on after this id, which the last answer named in {CURSOR_HEADER}."
+    ),
+]
+
+
+def answer(message: BaseModel, status: int = 200) -> Response:
+    """Return one message as JSON."""
+    return Response(message.model_dump_json(), status_code=status, media_type=JSON)
+
+
+def page(items: Sequence[_T], cursor: str | None, limit: int, key: Callable[[_T], str]) -> Response:
+    """Return the items after ``cursor`` as a JSON array; raise InvalidInputError where the cursor is not known."""
+    start = 0
+    if cursor is not None:
+        keys = [key(item) for item in items]
+        if cursor not in keys:
+            raise InvalidInputError(
+                f"The cursor {cursor!r} is not in this list (any more).", remedy="Start over without it."
+            )
+        start = keys.index(cursor) + 1
+    shown = items[start : start + limit]
+    body = TypeAdapter(list[Any]).dump_json(list(shown))
+    more = start + limit < len(items)
+    return Response(body, media_type=JSON, headers={CURSOR_HEADER: key(shown[-1])} if more else None)

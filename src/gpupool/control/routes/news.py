@@ -1,0 +1,53 @@
+"""What happened, and what can be called: the two things that others follow by long poll."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from pydantic import TypeAdapter
+from starlette.responses import Response
+
+from gpupool.contracts.control import EventView
+from gpupool.contracts.feed import EndpointsView
+from gpupool.control.feeding import endpoints_view
+from gpupool.control.routes.common import JSON, MAX_WAIT, Limit, PoolHere, answer
+from gpupool.control.views import event_view
+from gpupool.fleet.workloads import Protocol
+
+router = APIRouter(prefix="/v1")
+Wait = Annotated[float, Query(ge=0, le=MAX_WAIT, description="Seconds to wait for news when there is none.")]
+After = Annotated[int, Query(ge=0, lt=2**63, description="Number of the newest event already seen.")]
+
+
+@router.get("/events", tags=["events"], response_model=list[EventView])
+async def list_events(
+    pool: PoolHere,
+    after: After = 0,
+    limit: Limit = 100,
+    wait: Wait = 0,
+    subject: Annotated[str | None, Query(max_length=100, description="Only of this thing.")] = None,
+) -> Response:
+    """List events in the order they were committed; with ``wait`` as soon as there is one."""
+    if wait and after >= pool.changes.seq:
+        await pool.changes.until(lambda: pool.changes.seq > after, wait)
+    async with pool.store.read() as reader:
+        events = await reader.events(after=after, limit=limit, subject=subject)
+    body = TypeAdapter(list[Any]).dump_json([event_view(event) for event in events])
+    return Response(body, media_type=JSON)
+
+
+@router.get("/endpoints", tags=["endpoints"], response_model=EndpointsView)
+async def follow_endpoints(
+    pool: PoolHere,
+    protocol: Annotated[Protocol | None, Query(description="Only of this protocol.")] = None,
+    after: Annotated[int | None, Query(ge=0, lt=2**63, description="Revision already seen.")] = None,
+    wait: Wait = 0,
+) -> Response:
+    """Return everything that can be called: at once when newer than ``after``, else when it is, else after ``wait``."""
+    if after is not None and wait:
+        await pool.changes.until(lambda: pool.changes.seq != after, wait)
+
+    async def build() -> Response:
+        complete = not pool.awaited
+        return answer(endpoints_view(await pool.snapshot(), protocol, complete=complete))
+
+    return await pool.answers.get(f"endpoints {protocol}", build)

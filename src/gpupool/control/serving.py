@@ -1,0 +1,103 @@
+"""The HTTP server of control: uvicorn with a bounded request head and an end that streams do not hold up."""
+
+import contextlib
+import errno
+import socket
+from collections.abc import Callable, Generator
+from typing import Any, Final
+
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from gpupool.core.errors import EnvironmentProblemError, PortTakenError
+from gpupool.core.ports import port_holder
+
+MAX_HEAD_BYTES: Final = 64 * 1024
+GRACE_SECONDS: Final = 5
+_BACKLOG: Final = 2048
+
+
+class BoundedHead(HttpToolsProtocol):
+    """Ends a connection whose request head does not come to an end, before it fills the memory."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._head_bytes = 0
+        self._in_head = True
+
+    def data_received(self, data: bytes) -> None:
+        """Feed the parser; beyond the limit answer 400 and close."""
+        if self._in_head:
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if self._in_head and self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
+            self.send_400_response("The request's head is too large.")
+
+    def on_headers_complete(self) -> None:
+        """The head has come to its end."""
+        self._in_head, self._head_bytes = False, 0
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """The next bytes are a new head."""
+        self._in_head = True
+        super().on_message_complete()
+
+
+class ControlServer(uvicorn.Server):
+    """A server that leaves signals to the process and says when it listens."""
+
+    def __init__(self, app: ASGIApp, on_listening: Callable[[], None]) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=BoundedHead,
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                backlog=_BACKLOG,
+                timeout_graceful_shutdown=GRACE_SECONDS,
+                proxy_headers=False,
+            )
+        )
+        self._on_listening = on_listening
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Leave signals alone."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, then say so."""
+        await super().startup(sockets)
+        self._on_listening()
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Return a socket that listens on ``host:port`` (0 = any free one); who connects waits until we serve.
+
+    Raises PortTakenError where another process has the port, EnvironmentProblemError where the address is not ours.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host, port))
+        # Two sockets may be bound to one port, but only one can listen.
+        bound.listen(_BACKLOG)
+    except OSError as error:
+        bound.close()
+        if error.errno == errno.EADDRINUSE:
+            holder = port_holder(port)
+            raise PortTakenError(
+                f"Port {port} on {host} is taken{f' by {holder}' if holder else ''}.",
+                remedy="Free the port, or choose another one with --port or GPUPOOL_CONTROL_PORT.",
+            ) from error
+        raise EnvironmentProblemError(
+            f"Control cannot listen on {host}:{port}: {error.strerror or error}.",
+            remedy="Give an address of this machine with --host or GPUPOOL_CONTROL_HOST.",
+        ) from error
+    return bound

@@ -1,0 +1,108 @@
+"""The whole state at one moment, indexed for those who look at it.
+
+Read in one consistent view. Lists, the feed, the reconciler and `why` all work on a snapshot, so they never
+disagree about the same revision.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from gpupool.fleet.claims import Claim
+from gpupool.fleet.devices import Device
+from gpupool.fleet.nodes import Node
+from gpupool.fleet.placements import Placement
+from gpupool.fleet.ports.store import Reader
+from gpupool.fleet.workloads import Workload
+from gpupool.scheduling.port import Candidate, FleetView
+
+_EVERY_LIVE = 1_000_000
+RECENT_FINAL = 1000
+"""Final placements that a snapshot holds; older ones are found by id only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """The state at one revision."""
+
+    seq: int
+    nodes: Mapping[str, Node]
+    devices: Mapping[str, Sequence[Device]]
+    """By node."""
+    workloads: Mapping[str, Workload]
+    """Deleted ones included."""
+    live: Sequence[Placement]
+    """Newest first."""
+    final: Sequence[Placement]
+    """The latest ones, newest first."""
+    claims: Mapping[str, Sequence[Claim]]
+    """By placement."""
+
+    def live_of(self, workload_id: str) -> list[Placement]:
+        """Return the live placements of a workload, newest first."""
+        return [placement for placement in self.live if placement.workload_id == workload_id]
+
+    def live_on(self, node_id: str) -> list[Placement]:
+        """Return the live placements on a node, newest first."""
+        return [placement for placement in self.live if placement.node_id == node_id]
+
+    def wanted_workloads(self) -> list[Workload]:
+        """Return the workloads that are not deleted, oldest first."""
+        return [workload for workload in self.workloads.values() if not workload.deleted]
+
+    def claims_on(self, device_id: str) -> list[Claim]:
+        """Return what is held of one device."""
+        return [claim for claims in self.claims.values() for claim in claims if claim.device_id == device_id]
+
+    def find_workload(self, name_or_id: str) -> Workload | None:
+        """Return the workload of that id (deleted or not) or, if not deleted, of that name."""
+        found = self.workloads.get(name_or_id)
+        if found is not None:
+            return found
+        return next((workload for workload in self.wanted_workloads() if workload.name == name_or_id), None)
+
+    def find_node(self, name_or_id: str) -> Node | None:
+        """Return the node of that id or name."""
+        found = self.nodes.get(name_or_id)
+        return found or next((node for node in self.nodes.values() if node.name == name_or_id), None)
+
+    def fleet(self, without: Collection[str] = ()) -> FleetView:
+        """Return what a strategy sees, as if the placements ``without`` were gone."""
+        claims: dict[str, list[Claim]] = defaultdict(list)
+        ports: dict[str, set[int]] = defaultdict(set)
+        for placement in self.live:
+            if placement.id in without:
+                continue
+            claims[placement.node_id].extend(self.claims.get(placement.id, ()))
+            if placement.port is not None:
+                ports[placement.node_id].add(placement.port)
+        return FleetView(
+            candidates=tuple(
+                Candidate(
+                    node=node,
+                    devices=tuple(self.devices.get(node.id, ())),
+                    claims=tuple(claims[node.id]),
+                    ports=frozenset(ports[node.id]),
+                )
+                for node in self.nodes.values()
+            )
+        )
+
+
+async def load_snapshot(reader: Reader) -> Snapshot:
+    """Read the whole state in one consistent view."""
+    devices: dict[str, list[Device]] = defaultdict(list)
+    for device in await reader.devices():
+        devices[device.node_id].append(device)
+    claims: dict[str, list[Claim]] = defaultdict(list)
+    for claim in await reader.claims():
+        claims[claim.placement_id].append(claim)
+    return Snapshot(
+        seq=await reader.last_event_seq(),
+        nodes={node.id: node for node in await reader.nodes()},
+        devices=devices,
+        workloads={workload.id: workload for workload in await reader.workloads(deleted=True)},
+        live=await reader.placements(live=True, limit=_EVERY_LIVE),
+        final=await reader.placements(live=False, limit=RECENT_FINAL),
+        claims=claims,
+    )

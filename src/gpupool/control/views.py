@@ -1,0 +1,208 @@
+"""Records as the API shows them."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from gpupool import __version__
+from gpupool.contracts.control import (
+    ClaimView,
+    DeviceView,
+    EventView,
+    NodeView,
+    PlacementView,
+    PoolView,
+    WorkloadView,
+)
+from gpupool.contracts.spec import SpecFile
+from gpupool.control.links import Links
+from gpupool.control.pool import Pool
+from gpupool.control.snapshot import Snapshot
+from gpupool.fleet.claims import Claim, ClaimMode
+from gpupool.fleet.devices import Device
+from gpupool.fleet.events import Event
+from gpupool.fleet.nodes import Node
+from gpupool.fleet.placements import Placement, PlacementState
+from gpupool.fleet.workloads import Protocol, Workload
+
+SHOWN_FINAL = 5
+"""Final placements shown with a workload."""
+
+
+def claim_view(claim: Claim) -> ClaimView:
+    """Show a claim."""
+    return ClaimView(
+        placement_id=claim.placement_id, device_id=claim.device_id, mode=claim.mode, mib=claim.mib
+    )
+
+
+def event_view(event: Event) -> EventView:
+    """Show an event."""
+    return EventView(
+        seq=event.seq, kind=event.kind, subject=event.subject, at=event.at, data=dict(event.data)
+    )
+
+
+def node_views(snapshot: Snapshot, links: Links) -> list[NodeView]:
+    """Show all nodes, oldest first."""
+    live: dict[str, int] = defaultdict(int)
+    for placement in snapshot.live:
+        live[placement.node_id] += 1
+    return [_node_view(node, snapshot, links, live[node.id]) for node in snapshot.nodes.values()]
+
+
+def node_view(node: Node, snapshot: Snapshot, links: Links) -> NodeView:
+    """Show one node."""
+    return _node_view(node, snapshot, links, len(snapshot.live_on(node.id)))
+
+
+def _node_view(node: Node, snapshot: Snapshot, links: Links, live: int) -> NodeView:
+    link = links.get(node.id)
+    return NodeView(
+        id=node.id,
+        name=node.name,
+        address=node.address,
+        state=node.state,
+        locked=node.locked,
+        draining=node.draining,
+        hourly_usd=node.hourly_usd,
+        runtimes=list(node.runtimes),
+        connected=links.connected(node.id),
+        joined_at=node.joined_at,
+        seen_at=link.heard_at if link else node.seen_at,
+        devices=sum(device.present for device in snapshot.devices.get(node.id, ())),
+        placements=live,
+    )
+
+
+def device_views(snapshot: Snapshot) -> list[DeviceView]:
+    """Show all devices, by node and index."""
+    held: dict[str, list[Claim]] = defaultdict(list)
+    for claims in snapshot.claims.values():
+        for claim in claims:
+            held[claim.device_id].append(claim)
+    return [
+        _device_view(device, node, held[device.id])
+        for node in snapshot.nodes.values()
+        for device in snapshot.devices.get(node.id, ())
+    ]
+
+
+def _device_view(device: Device, node: Node, claims: Sequence[Claim]) -> DeviceView:
+    exclusive = any(claim.mode is ClaimMode.EXCLUSIVE for claim in claims)
+    return DeviceView(
+        id=device.id,
+        node_id=node.id,
+        node=node.name,
+        kind=device.kind,
+        name=device.name,
+        index=device.index,
+        memory_mib=device.memory_mib,
+        free_mib=0 if exclusive else max(0, device.memory_mib - sum(claim.mib for claim in claims)),
+        short_ref=device.short_ref,
+        failed_rules=list(device.failed_rules),
+        hourly_usd=device.hourly_usd,
+        proof=device.proof,
+        stand_in=device.stand_in,
+        present=device.present,
+        claims=[claim_view(claim) for claim in claims],
+    )
+
+
+def placement_view(placement: Placement, snapshot: Snapshot) -> PlacementView:
+    """Show a placement (of the snapshot, or older)."""
+    node, workload = snapshot.nodes[placement.node_id], snapshot.workloads[placement.workload_id]
+    host = f"[{node.address}]" if ":" in node.address else node.address
+    return PlacementView(
+        id=placement.id,
+        workload_id=placement.workload_id,
+        workload=workload.name,
+        version=placement.workload_version,
+        node_id=node.id,
+        node=node.name,
+        state=placement.state,
+        reason=placement.reason,
+        address=None if placement.port is None else f"{host}:{placement.port}",
+        port=placement.port,
+        restarts=placement.restarts,
+        claims=[claim_view(claim) for claim in snapshot.claims.get(placement.id, ())],
+        created_at=placement.created_at,
+        changed_at=placement.changed_at,
+    )
+
+
+def by_workload(placements: Sequence[Placement]) -> Mapping[str, Sequence[Placement]]:
+    """Group placements by workload, keeping their order."""
+    groups: dict[str, list[Placement]] = defaultdict(list)
+    for placement in placements:
+        groups[placement.workload_id].append(placement)
+    return groups
+
+
+def workload_views(snapshot: Snapshot, workloads: Sequence[Workload]) -> list[WorkloadView]:
+    """Show workloads with their live placements and the latest final ones, newest first."""
+    live, final = by_workload(snapshot.live), by_workload(snapshot.final)
+    return [
+        _workload_view(
+            workload, [*live.get(workload.id, ()), *final.get(workload.id, ())[:SHOWN_FINAL]], snapshot
+        )
+        for workload in workloads
+    ]
+
+
+def _workload_view(workload: Workload, placements: Sequence[Placement], snapshot: Snapshot) -> WorkloadView:
+    return WorkloadView(
+        id=workload.id,
+        name=workload.name,
+        kind=workload.spec.kind.value,
+        version=workload.version,
+        spec=spec_file(workload),
+        wanted=0 if workload.deleted else workload.wanted,
+        active=sum(placement.state is PlacementState.ACTIVE for placement in placements),
+        live=sum(placement.live for placement in placements),
+        why=workload.why,
+        not_before=workload.not_before,
+        created_at=workload.created_at,
+        placements=[placement_view(placement, snapshot) for placement in placements],
+    )
+
+
+def spec_file(workload: Workload) -> SpecFile:
+    """Return the spec as a person would write it."""
+    spec = workload.spec
+    return SpecFile(
+        name=spec.name,
+        kind=spec.kind.value,
+        command=list(spec.command),
+        image=spec.image,
+        port=spec.port,
+        health=spec.health_path,
+        openai=spec.protocol is Protocol.OPENAI,
+        models=list(spec.models),
+        gpu_count=spec.selector.gpu_count,
+        min_vram_gb=spec.selector.min_vram_mib / 1024,
+        include=sorted(spec.selector.include),
+        exclude=sorted(spec.selector.exclude),
+        max_price=spec.selector.max_hourly_usd,
+        env=dict(spec.env),
+        concurrency=spec.concurrency,
+        model=spec.model_ref,
+        memory_mb=spec.memory_mib,
+        replicas=workload.wanted,
+        private=spec.private,
+        start_timeout=spec.start_timeout_seconds,
+        grace=spec.grace_seconds,
+        max_restarts=spec.max_restarts,
+    )
+
+
+def pool_view(snapshot: Snapshot, pool: Pool) -> PoolView:
+    """Show the pool in one look."""
+    return PoolView(
+        version=__version__,
+        instance_id=pool.instance_id,
+        started_at=pool.started_at,
+        nodes=node_views(snapshot, pool.links),
+        devices=device_views(snapshot),
+        workloads=workload_views(snapshot, snapshot.wanted_workloads()),
+        last_event_seq=snapshot.seq,
+    )

@@ -1,0 +1,64 @@
+"""What people want: workloads made, changed, scaled and deleted. The reconciler does the rest."""
+
+from dataclasses import replace
+
+from gpupool.catalog import Catalog
+from gpupool.contracts.spec import SpecFile
+from gpupool.control.pool import Change
+from gpupool.core.errors import InvalidInputError, NotFoundError
+from gpupool.core.ids import new_id
+from gpupool.fleet.workloads import Workload, WorkloadSpec
+
+
+def check_models(spec: WorkloadSpec, catalog: Catalog) -> None:
+    """Raise InvalidInputError, with near names, where the spec names a GPU model that the catalog lacks."""
+    for model in sorted(spec.selector.include | spec.selector.exclude):
+        try:
+            catalog.get(model)
+        except NotFoundError as error:
+            raise InvalidInputError(error.message, remedy=error.remedy) from error
+
+
+async def deploy(change: Change, file: SpecFile, catalog: Catalog) -> tuple[Workload, bool, bool]:
+    """Want a workload as in ``file``; return it, whether it is new, and whether anything changed.
+
+    A changed spec gets the next version; a changed number of replicas does not. Deploying the same again ends a
+    back-off: the person asks for a try now.
+    """
+    spec = file.to_spec()
+    check_models(spec, catalog)
+    old = await change.writer.workload_by_name(spec.name)
+    if old is None:
+        workload = Workload(id=new_id("wl"), version=1, spec=spec, wanted=file.replicas, created_at=change.at)
+        await change.writer.put_workload(workload)
+        await change.emit("workload.created", workload.id, workload=spec.name, wanted=file.replicas)
+        return workload, True, True
+    fresh = replace(old, spec=spec, wanted=file.replicas, failures=0, not_before=None)
+    if fresh == old:
+        return old, False, False
+    changed_spec = spec != old.spec
+    if changed_spec:
+        fresh = replace(fresh, version=old.version + 1)
+    await change.writer.put_workload(fresh)
+    changed = changed_spec or fresh.wanted != old.wanted
+    kind = "workload.changed" if changed else "workload.retried"
+    await change.emit(kind, fresh.id, workload=spec.name, version=fresh.version, wanted=fresh.wanted)
+    return fresh, False, changed
+
+
+async def scale(change: Change, workload: Workload, wanted: int) -> Workload:
+    """Want so many instances (>= 0) of a workload."""
+    if wanted == workload.wanted:
+        return workload
+    scaled = replace(workload, wanted=wanted)
+    await change.writer.put_workload(scaled)
+    await change.emit("workload.scaled", workload.id, workload=workload.name, wanted=wanted)
+    return scaled
+
+
+async def delete(change: Change, workload: Workload) -> None:
+    """Want a workload no more: its placements end, its name is free at once."""
+    if workload.deleted:
+        return
+    await change.writer.put_workload(replace(workload, deleted=True, why=None, not_before=None))
+    await change.emit("workload.deleted", workload.id, workload=workload.name)
