@@ -1,0 +1,157 @@
+"""The control API as typed calls, for commands that a person runs: synchronous, one connection, clear errors.
+
+Every answer is a message of `contracts.control`; every fault is an error of `core.errors`, either the one that control
+sent as problem+json or UnavailableError when there was no usable answer.
+"""
+
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+from urllib.parse import quote
+
+import httpx
+from pydantic import TypeAdapter, ValidationError
+
+from gpupool.contracts.control import (
+    DeployReply,
+    DeployRequest,
+    DeviceView,
+    EventView,
+    NodeView,
+    PlacementView,
+    PoolView,
+    WorkloadView,
+)
+from gpupool.contracts.feed import EndpointsView
+from gpupool.contracts.problems import error_of
+from gpupool.contracts.spec import SpecFile
+from gpupool.core.errors import DeadlineError, InvalidInputError, UnavailableError
+from gpupool.fleet.workloads import Protocol
+
+ANSWER_SECONDS: Final = 30.0
+_T = TypeVar("_T")
+
+
+class ControlClient:
+    """A client of one control process; use it as a context manager."""
+
+    def __init__(self, url: str, token: str, *, answer_seconds: float = ANSWER_SECONDS) -> None:
+        """``url`` is ``http://host:port``; ``token`` goes out as a bearer token."""
+        self.url = url.rstrip("/")
+        self._answer_seconds = answer_seconds
+        try:
+            self._http = httpx.Client(
+                base_url=self.url, headers={"Authorization": f"Bearer {token}"}, trust_env=False
+            )
+        except httpx.InvalidURL as error:
+            raise InvalidInputError(
+                f"{url!r} is not an address of control: {error}.", remedy="Give it as http://HOST:PORT."
+            ) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._http.close()
+
+    def pool(self) -> PoolView:
+        """Return the pool in one look."""
+        return self._get(PoolView, "/v1/pool")
+
+    def nodes(self) -> list[NodeView]:
+        """Return every node."""
+        return self._get(list[NodeView], "/v1/nodes")
+
+    def devices(self) -> list[DeviceView]:
+        """Return every device with its claims."""
+        return self._get(list[DeviceView], "/v1/devices")
+
+    def deploy(self, spec: SpecFile) -> DeployReply:
+        """Want a workload: make it, or change the one of that name."""
+        body = DeployRequest(spec=spec).model_dump(mode="json")
+        return _parsed(DeployReply, self._send("POST", "/v1/workloads", json=body))
+
+    def workloads(self) -> list[WorkloadView]:
+        """Return every workload that is wanted."""
+        return self._get(list[WorkloadView], "/v1/workloads")
+
+    def workload(self, name: str) -> WorkloadView:
+        """Return one workload; raise NotFoundError when there is none of that name."""
+        return self._get(WorkloadView, f"/v1/workloads/{_part(name)}")
+
+    def delete_workload(self, name: str) -> None:
+        """Want a workload no longer; its placements end politely. Raise NotFoundError when there is none."""
+        self._send("DELETE", f"/v1/workloads/{_part(name)}")
+
+    def placements(self, *, workload: str | None = None, live: bool | None = None) -> list[PlacementView]:
+        """Return placements, all or those of one workload, all or only live (or only final) ones."""
+        return self._get(list[PlacementView], "/v1/placements", workload=workload, live=live)
+
+    def logs(self, placement_id: str, lines: int = 100) -> str:
+        """Return the last ``lines`` (>= 1) lines that a placement's process wrote."""
+        return self._send("GET", f"/v1/placements/{_part(placement_id)}/logs", {"lines": lines}).text
+
+    def events(self, after: int = 0, limit: int = 100, wait: float = 0.0) -> list[EventView]:
+        """Return events with a sequence number above ``after``, waiting up to ``wait`` seconds for the first one."""
+        return self._get(list[EventView], "/v1/events", hold=wait, after=after, limit=limit, wait=wait)
+
+    def endpoints(self, protocol: Protocol) -> EndpointsView:
+        """Return the present view of what can be called."""
+        return self._get(EndpointsView, "/v1/endpoints", protocol=str(protocol))
+
+    def _get(self, kind: type[_T], path: str, /, *, hold: float = 0.0, **parameters: Any) -> _T:
+        given = {key: value for key, value in parameters.items() if value is not None}
+        return _parsed(kind, self._send("GET", path, given, hold=hold))
+
+    def _send(
+        self, method: str, path: str, parameters: Any = None, *, json: Any = None, hold: float = 0.0
+    ) -> httpx.Response:
+        """Send one request; ``hold`` is how long control may keep it open on purpose, in seconds."""
+        timeout = httpx.Timeout(self._answer_seconds + hold, connect=5.0)
+        try:
+            reply = self._http.request(method, path, params=parameters, json=json, timeout=timeout)
+        except httpx.ConnectTimeout as error:
+            raise self._unreachable("it does not answer") from error
+        except httpx.TimeoutException as error:
+            raise DeadlineError(
+                f"Control at {self.url} did not answer within {timeout.read:g} s.",
+                remedy="Look at its log, then try again.",
+            ) from error
+        except (httpx.HTTPError, OSError) as error:
+            raise self._unreachable(str(error) or type(error).__name__) from error
+        if not reply.is_success:
+            raise error_of(reply.status_code, _json_or_none(reply))
+        return reply
+
+    def _unreachable(self, why: str) -> UnavailableError:
+        return UnavailableError(
+            f"Control at {self.url} cannot be reached: {why}.",
+            remedy="Start the pool (`gpupool up`), or give the right address with --control or GPUPOOL_CONTROL_URL.",
+        )
+
+
+def _parsed(kind: type[_T], reply: httpx.Response) -> _T:
+    try:
+        return TypeAdapter(kind).validate_json(reply.content)
+    except ValidationError as error:
+        raise UnavailableError(
+            f"The answer of {reply.request.url} is not what this version expects.",
+            remedy="Check that the address is control's and that both sides run the same version.",
+        ) from error
+
+
+def _json_or_none(reply: httpx.Response) -> Any:
+    try:
+        return reply.json()
+    except ValueError:
+        return None
+
+
+def _part(name: str) -> str:
+    """Return ``name`` as one path segment, so that no name reaches another route."""
+    return quote(name, safe="")

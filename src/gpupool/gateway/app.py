@@ -1,0 +1,139 @@
+"""The gateway's HTTP surface: OpenAI's routes, and what every process of the pool shows of itself."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from aiohttp import web
+
+from gpupool import __version__
+from gpupool.contracts.control import Health
+from gpupool.gateway.access import OPEN_PATHS, KeyCheck
+from gpupool.gateway.faults import GatewayFault, from_http_exception
+from gpupool.gateway.forwarding import Forwarder
+from gpupool.gateway.headers import REQUEST_ID, request_id_of
+from gpupool.gateway.metrics import Metrics
+from gpupool.gateway.reading import MAX_BODY_BYTES, read_call
+from gpupool.gateway.routing import Router
+
+FORWARDED: Final = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings")
+_ID: Final = web.RequestKey("request_id", str)
+_CLIENT_LEFT: Final = 499
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Gateway:
+    """One gateway: its routes over a router, a forwarder and its metrics."""
+
+    def __init__(
+        self, router: Router, forwarder: Forwarder, metrics: Metrics, keys: KeyCheck, instance_id: str
+    ) -> None:
+        self._router = router
+        self._forwarder = forwarder
+        self._metrics = metrics
+        self._keys = keys
+        self._health = Health(role="gateway", instance_id=instance_id, version=__version__).model_dump_json()
+        self._under_way: set[asyncio.Task[object]] = set()
+
+    def application(self) -> web.Application:
+        """Return the application that serves this gateway."""
+        app = web.Application(middlewares=[_with_faults, self._with_key], client_max_size=MAX_BODY_BYTES)
+        app.on_response_prepare.append(_name_request)
+        app.add_routes([web.post(path, self._call) for path in FORWARDED])
+        app.add_routes(
+            [
+                web.get("/v1/models", self._list_models),
+                web.get("/v1/models/{model:.+}", self._show_model),
+                web.get("/healthz", self._show_health),
+                web.get("/readyz", self._show_readiness),
+                web.get("/metrics", self._show_metrics),
+            ]
+        )
+        return app
+
+    async def drain(self, seconds: float) -> None:
+        """Let the calls under way end for ``seconds``, then cancel the rest."""
+        if not self._under_way:
+            return
+        _, late = await asyncio.wait(self._under_way, timeout=seconds)
+        for task in late:
+            task.cancel()
+        if late:
+            await asyncio.wait(late)
+
+    async def _call(self, request: web.Request) -> web.StreamResponse:
+        began, model, status = time.perf_counter(), "unknown", _CLIENT_LEFT
+        task = asyncio.current_task()
+        if task is not None:
+            self._under_way.add(task)
+            task.add_done_callback(self._under_way.discard)
+        try:
+            call = await read_call(request)
+            if self._router.knows(call.model):
+                model = call.model
+            response = await self._forwarder.forward(
+                request, call, request[_ID], lambda: self._metrics.head(model, time.perf_counter() - began)
+            )
+            status = response.status
+        except GatewayFault as fault:
+            status = fault.status
+            raise
+        finally:
+            self._metrics.ended(model, status, time.perf_counter() - began)
+        return response
+
+    async def _list_models(self, request: web.Request) -> web.Response:
+        if not self._router.ready:
+            raise self._router.absence("")
+        models = [_model_object(model, born) for model, born in self._router.models().items()]
+        return web.json_response({"object": "list", "data": models})
+
+    async def _show_model(self, request: web.Request) -> web.Response:
+        model = request.match_info["model"]
+        born = self._router.models().get(model)
+        if born is None:
+            raise self._router.absence(model)
+        return web.json_response(_model_object(model, born))
+
+    async def _show_health(self, request: web.Request) -> web.Response:
+        return web.Response(text=self._health, content_type="application/json")
+
+    async def _show_readiness(self, request: web.Request) -> web.Response:
+        if self._router.ready:
+            return web.json_response({"status": "ready"})
+        why = "The gateway has not yet read a complete view of the endpoints feed from control."
+        return web.json_response({"status": "not ready", "why": why}, status=503)
+
+    async def _show_metrics(self, request: web.Request) -> web.Response:
+        return web.Response(
+            body=self._metrics.text(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+        )
+
+    @web.middleware
+    async def _with_key(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        if request.path not in OPEN_PATHS:
+            self._keys.admit(request.headers)
+        return await handler(request)
+
+
+@web.middleware
+async def _with_faults(request: web.Request, handler: _Handler) -> web.StreamResponse:
+    """Name the request, and let every fault leave in OpenAI's shape."""
+    request[_ID] = request_id_of(request.headers)
+    try:
+        return await handler(request)
+    except GatewayFault as fault:
+        return fault.response()
+    except web.HTTPException as error:
+        return from_http_exception(error, request.method, request.path).response()
+
+
+async def _name_request(request: web.BaseRequest, response: web.StreamResponse) -> None:
+    given = request.get(_ID)
+    if given is not None:
+        response.headers[REQUEST_ID] = given
+
+
+def _model_object(model: str, born: int) -> dict[str, str | int]:
+    return {"id": model, "object": "model", "created": born, "owned_by": "gpupool"}

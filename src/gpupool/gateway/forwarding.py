@@ -1,0 +1,171 @@
+"""Sends a call to an endpoint and its answer back, as it comes.
+
+A server that cannot be reached costs one retry, elsewhere if there is another; once a byte of an answer was seen there
+is no second try. Whoever leaves, the other side is let go at once: the handler's cancellation closes the upstream's
+connection, and an upstream's end closes the client's stream with an error event.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Final
+
+import aiohttp
+import structlog
+from aiohttp import hdrs, web
+
+from gpupool.gateway.faults import GatewayFault, error_body, is_openai_error
+from gpupool.gateway.headers import to_client, to_upstream
+from gpupool.gateway.naming import ModelName
+from gpupool.gateway.reading import Call
+from gpupool.gateway.routing import Router, Upstream
+from gpupool.gateway.streams import EventStream, EventTooLargeError
+from gpupool.gateway.upstreams import UnreachableError, ask, fault_of, read_whole
+
+MAX_REPLY_BYTES: Final = 64 * 1024 * 1024
+MAX_ERROR_BYTES: Final = 1024 * 1024
+_QUOTED_CHARACTERS: Final = 500
+log = structlog.get_logger(__name__)
+
+
+class Forwarder:
+    """Carries calls to the upstreams that the router chooses."""
+
+    def __init__(self, session: aiohttp.ClientSession, router: Router) -> None:
+        self._session = session
+        self._router = router
+
+    async def forward(
+        self, request: web.Request, call: Call, request_id: str, on_head: Callable[[], None] = lambda: None
+    ) -> web.StreamResponse:
+        """Return the answer to ``call``, already sent if it streams; raise GatewayFault where there is none.
+
+        ``on_head`` is called when the head of the upstream's answer is here.
+        """
+        upstream = self._router.choose(call.model)
+        if upstream is None:
+            raise self._router.absence(call.model)
+        try:
+            return await self._exchange(upstream, request, call, request_id, on_head)
+        except UnreachableError as error:
+            other = self._after(error, call, request_id)
+        try:
+            return await self._exchange(other, request, call, request_id, on_head)
+        except UnreachableError as error:
+            self._note(error, call, request_id)
+            raise error.fault(call.model) from error
+
+    def _after(self, error: UnreachableError, call: Call, request_id: str) -> Upstream:
+        """Return whom to ask after one could not be reached."""
+        self._note(error, call, request_id)
+        other = self._router.choose(call.model, [error.upstream])
+        if other is None and error.hung_up:
+            other = self._router.choose(call.model)
+        if other is None:
+            raise error.fault(call.model) from error
+        return other
+
+    def _note(self, error: UnreachableError, call: Call, request_id: str) -> None:
+        endpoint = error.upstream.endpoint
+        log.warning(
+            "upstream_unreachable",
+            endpoint=endpoint.id,
+            placement=endpoint.placement,
+            address=endpoint.address,
+            model=call.model,
+            why=str(error),
+            request_id=request_id,
+        )
+
+    async def _exchange(
+        self,
+        upstream: Upstream,
+        request: web.Request,
+        call: Call,
+        request_id: str,
+        on_head: Callable[[], None],
+    ) -> web.StreamResponse:
+        query = f"?{request.rel_url.raw_query_string}" if request.rel_url.raw_query_string else ""
+        headers = to_upstream(request.headers, request_id)
+        with upstream.busy():
+            reply = await ask(self._session, upstream, request.path + query, headers, call.body)
+            on_head()
+            async with reply:
+                return await _relay(request, reply, ModelName(call.model))
+
+
+async def _relay(request: web.Request, reply: aiohttp.ClientResponse, model: ModelName) -> web.StreamResponse:
+    if not 200 <= reply.status < 300:
+        return await _relay_error(request, reply)
+    if reply.content_type == "text/event-stream":
+        return await _relay_events(request, reply, EventStream(model))
+    body = await read_whole(reply, MAX_REPLY_BYTES)
+    return web.Response(status=reply.status, headers=to_client(reply.headers), body=model.put_into(body))
+
+
+async def _relay_error(request: web.Request, reply: aiohttp.ClientResponse) -> web.Response:
+    """Pass an error that has OpenAI's shape as it is; give any other one that shape."""
+    body = await read_whole(reply, MAX_ERROR_BYTES)
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        value = None
+    if reply.status >= 400 and is_openai_error(value):
+        return web.Response(status=reply.status, headers=to_client(reply.headers), body=body)
+    status = reply.status if reply.status >= 400 else 502
+    said = str(value.get("detail") or value.get("message") or "") if isinstance(value, dict) else ""
+    said = (said or body.decode("utf-8", "replace")).strip()[:_QUOTED_CHARACTERS]
+    told = f": {said}" if said else " without saying why."
+    message = f"The model's server answered {reply.status} to {request.path}{told}"
+    retry = reply.headers.get(hdrs.RETRY_AFTER)
+    return GatewayFault(
+        status, "upstream_error", message, headers={hdrs.RETRY_AFTER: retry} if retry else None
+    ).response()
+
+
+async def _relay_events(
+    request: web.Request, reply: aiohttp.ClientResponse, events: EventStream
+) -> web.StreamResponse:
+    headers = to_client(reply.headers)
+    headers.setdefault(hdrs.CACHE_CONTROL, "no-cache")
+    headers["X-Accel-Buffering"] = "no"
+    response = web.StreamResponse(status=reply.status, headers=headers)
+    await response.prepare(request)
+    going_on = True
+    while going_on:
+        piece, going_on = await _next_piece(reply, events)
+        if piece:
+            await response.write(piece)
+    await response.write_eof()
+    return response
+
+
+async def _next_piece(reply: aiohttp.ClientResponse, events: EventStream) -> tuple[bytes, bool]:
+    """Return what can be sent on now, and whether more may come; an upstream's fault becomes the last event."""
+    try:
+        chunk = await reply.content.readany()
+        if chunk:
+            return events.feed(chunk), True
+        rest = events.rest()
+    except EventTooLargeError:
+        reply.close()
+        message = "The model's server sent an event that is too large; the stream ends here."
+        return _event(error_body(502, "event_too_large", message)), False
+    except (aiohttp.ClientError, TimeoutError) as error:
+        fault = fault_of(error)
+        log.warning("stream_broken", address=str(reply.url.authority), code=fault.code, why=str(error))
+        return _event(fault.body()), False
+    if not events.finished and not _framed(reply):
+        return rest + _event(fault_of(aiohttp.ClientPayloadError()).body()), False
+    return rest, False
+
+
+def _framed(reply: aiohttp.ClientResponse) -> bool:
+    """Tell whether the body's end is marked; otherwise a torn stream looks like a finished one."""
+    return (
+        hdrs.CONTENT_LENGTH in reply.headers
+        or "chunked" in reply.headers.get(hdrs.TRANSFER_ENCODING, "").lower()
+    )
+
+
+def _event(data: bytes) -> bytes:
+    return b"data: " + data + b"\n\n"

@@ -1,0 +1,161 @@
+"""The gateway as a process: checks its port, follows the feed, serves until told to stop.
+
+The first SIGTERM or SIGINT stops listening and gives calls under way some seconds; a second one ends them at once.
+"""
+
+import asyncio
+import errno
+import resource
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Final
+
+import structlog
+from aiohttp import web
+
+from gpupool.contracts.feed_client import FeedFollower
+from gpupool.core.errors import EnvironmentProblemError, PortTakenError
+from gpupool.core.ids import new_id
+from gpupool.core.keys import load_or_make_token
+from gpupool.core.logging import set_up_logging
+from gpupool.core.ports import port_is_free
+from gpupool.core.processes import identify_self
+from gpupool.core.records import ProcessRecord
+from gpupool.fleet.workloads import Protocol
+from gpupool.gateway.access import KeyCheck, key_is_required
+from gpupool.gateway.app import Gateway
+from gpupool.gateway.forwarding import Forwarder
+from gpupool.gateway.metrics import Metrics
+from gpupool.gateway.routing import Router
+from gpupool.gateway.settings import GatewaySettings
+from gpupool.gateway.upstreams import new_session
+
+ROLE: Final = "gateway"
+log = structlog.get_logger(__name__)
+
+
+def run(settings: GatewaySettings) -> None:
+    """Serve until SIGTERM or SIGINT; raise PortTakenError and other errors of `core.errors` before listening."""
+    required = key_is_required(settings.gateway_host, settings.gateway_require_key)
+    _check_port(settings)
+    settings.folders.prepare()
+    key = load_or_make_token(settings.key_file) if required else None
+    set_up_logging(ROLE, settings.log_level)
+    _allow_many_connections()
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner, suppress(asyncio.CancelledError):
+        runner.run(_serve(settings, KeyCheck(key)))
+
+
+async def _serve(settings: GatewaySettings, keys: KeyCheck) -> None:
+    instance_id = settings.instance_id or new_id("inst")
+    stop = _stop_signal()
+    async with gateway(settings, keys, instance_id) as (follower, port):
+        record = ProcessRecord(
+            role=ROLE, instance_id=instance_id, process=identify_self(), host=settings.gateway_host, port=port
+        )
+        path = record.write(settings.folders.run)
+        log.info("gateway_listening", url=record.url, instance=instance_id)
+        following = asyncio.create_task(follower.run())
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait({following, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if following.done():
+                following.result()
+            log.info("gateway_stopping", seconds=settings.gateway_drain_seconds)
+        finally:
+            path.unlink(missing_ok=True)
+            for task in (following, stopping):
+                task.cancel()
+
+
+@asynccontextmanager
+async def gateway(
+    settings: GatewaySettings, keys: KeyCheck, instance_id: str
+) -> AsyncIterator[tuple[FeedFollower, int]]:
+    """Listen for as long as the block lasts; give its follower (not yet running) and the port.
+
+    At the end calls under way get ``drain_seconds``. Raises PortTakenError where the port cannot be had.
+    """
+    router = Router()
+    follower = FeedFollower(
+        settings.control_url, Protocol.OPENAI, settings.feed_token_file, on_view=router.update
+    )
+    async with new_session(settings.gateway_silence_seconds) as session:
+        metrics = Metrics(router.outstanding, lambda: follower.trouble is None)
+        serving = Gateway(router, Forwarder(session, router), metrics, keys, instance_id)
+        runner = web.AppRunner(
+            serving.application(), handler_cancellation=True, access_log=None, shutdown_timeout=1.0
+        )
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, settings.gateway_host, settings.gateway_port, backlog=1024)
+            await _start(site, settings)
+            yield follower, int(runner.addresses[0][1])
+            await site.stop()
+            await serving.drain(settings.gateway_drain_seconds)
+        finally:
+            await runner.cleanup()
+
+
+def _check_port(settings: GatewaySettings) -> None:
+    """See a taken port before anything is made or started."""
+    try:
+        free = not settings.gateway_port or port_is_free(settings.gateway_port, settings.gateway_host)
+    except OSError as error:
+        raise _cannot_listen(settings, error) from error
+    if not free:
+        raise _taken(settings)
+
+
+async def _start(site: web.TCPSite, settings: GatewaySettings) -> None:
+    try:
+        await site.start()
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise _taken(settings) from error
+        raise _cannot_listen(settings, error) from error
+
+
+def _taken(settings: GatewaySettings) -> PortTakenError:
+    return PortTakenError(
+        f"Port {settings.gateway_port} on {settings.gateway_host}, wanted by the gateway, is taken.",
+        remedy="Free it, or choose another one with --port or GPUPOOL_GATEWAY_PORT.",
+    )
+
+
+def _cannot_listen(settings: GatewaySettings, error: OSError) -> EnvironmentProblemError:
+    return EnvironmentProblemError(
+        f"The gateway cannot listen on {settings.gateway_host}:{settings.gateway_port}: {error.strerror}.",
+        remedy="Give an address of this machine with --host.",
+    )
+
+
+def _stop_signal() -> asyncio.Event:
+    """Return an event that the first signal to stop sets; the second one cancels the caller's task."""
+    stop, task, loop = asyncio.Event(), asyncio.current_task(), asyncio.get_running_loop()
+
+    def received() -> None:
+        if stop.is_set() and task is not None:
+            task.cancel()
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, received)
+    return stop
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return the faster event loop where it is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+def _allow_many_connections() -> None:
+    """Raise the soft limit of open files to the hard one: each stream under way needs two."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
