@@ -1,0 +1,1 @@
+"""The recompute server: HTTP in front, one engine a thread behind it."""

@@ -1,0 +1,235 @@
+"""The HTTP surface of a recompute server: what harvesters ask, and what every process of the pool shows of itself."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Final, Literal, TypeVar
+
+import structlog
+from aiohttp import web
+
+from gpupool import __version__
+from gpupool.contracts.recompute import (
+    BINARY_TYPE,
+    BODY_LIMIT,
+    CHECKED_HEADER,
+    DEADLINE_HEADER,
+    MAX_DEADLINE_MS,
+    PROOFS_PATH,
+    QUALITIES_PATH,
+    SERVER_PATH,
+    ProofReply,
+    QualityReply,
+    QueueView,
+    RecomputeDevice,
+    RecomputeServerView,
+    hexadecimal,
+)
+from gpupool.core.errors import DeadlineError, GpupoolError, InvalidInputError, UnavailableError
+from gpupool.pos.parameters import LEVELS, K
+from gpupool.recompute.server.engine import Checkpoint, Engine, WrongAnswerError
+from gpupool.recompute.server.metrics import Metrics
+from gpupool.recompute.server.problems import REQUEST_ID, name_request, with_problems
+from gpupool.recompute.server.questions import Question, read_proof_question, read_quality_question
+from gpupool.recompute.server.rates import Kind, Rates
+from gpupool.recompute.server.work import WorkQueue
+
+log = structlog.get_logger(__name__)
+_A = TypeVar("_A")
+_NUMBER_BYTES: Final = 4
+"""Of a number in a binary answer, for k <= 32."""
+State = Literal["starting", "ready", "draining"]
+
+
+class NotReadyError(UnavailableError):
+    """The server compiles its kernels and tests itself; it takes no requests yet."""
+
+    code = "not_ready"
+    default_remedy = "Wait until /readyz answers 200, or use another server."
+
+
+class DrainingError(UnavailableError):
+    """The server is stopping and takes no new requests."""
+
+    code = "draining"
+    default_remedy = "Use another server."
+
+
+class RecomputeServer:
+    """One server: its routes over a queue of work and an engine, which arrives once it has tested itself."""
+
+    def __init__(self, queue: WorkQueue, instance_id: str, *, deadline_ms: int, device_name: str) -> None:
+        self._queue = queue
+        self._instance_id = instance_id
+        self._deadline_ms = deadline_ms
+        self._device_name = device_name
+        self._engine: Engine | None = None
+        self._draining = False
+        self._rates = Rates()
+        self._metrics = Metrics(lambda: queue.waiting, lambda: queue.running, lambda: self.state == "ready")
+
+    @property
+    def state(self) -> State:
+        """Whether requests are taken, and if not, why."""
+        if self._draining:
+            return "draining"
+        return "starting" if self._engine is None else "ready"
+
+    def begin(self, engine: Engine) -> None:
+        """Take requests from now on."""
+        self._engine = engine
+
+    def end(self) -> None:
+        """Take no new requests from now on."""
+        self._draining = True
+
+    def application(self) -> web.Application:
+        """Return the application that serves this server."""
+        app = web.Application(middlewares=[with_problems], client_max_size=BODY_LIMIT)
+        app.on_response_prepare.append(name_request)
+        app.add_routes(
+            [
+                web.post(PROOFS_PATH, self._recover_proof),
+                web.post(QUALITIES_PATH, self._look_up_quality),
+                web.get(SERVER_PATH, self._show_server),
+                web.get("/healthz", self._show_health),
+                web.get("/readyz", self._show_readiness),
+                web.get("/metrics", self._show_metrics),
+            ]
+        )
+        return app
+
+    async def _recover_proof(self, request: web.Request) -> web.Response:
+        question, xs = await self._answer(request, "proof", read_proof_question, _ask_proof)
+        checked: Literal["challenge", "tables"] = "tables" if question.challenge is None else "challenge"
+        if _wants_binary(request):
+            return _binary(xs, checked)
+        return _json(ProofReply(proof=hexadecimal(xs), checked=checked))
+
+    async def _look_up_quality(self, request: web.Request) -> web.Response:
+        _, pair = await self._answer(request, "quality", read_quality_question, _ask_quality)
+        if _wants_binary(request):
+            return _binary(pair, "tables")
+        return _json(QualityReply(x=hexadecimal(pair)))
+
+    async def _answer(
+        self,
+        request: web.Request,
+        kind: Kind,
+        read: Callable[[bytes], Question],
+        ask: Callable[[Engine, Question, Checkpoint], _A],
+    ) -> tuple[Question, _A]:
+        """Read a question, have it worked on within its deadline, and count how it ended."""
+        outcome = "client_left"
+        try:
+            question, answer, seconds = await self._work(request, read, ask)
+            outcome = "ok"
+        except WrongAnswerError as error:
+            outcome = error.code
+            log.exception("wrong_answer_withheld", request=request[REQUEST_ID], kind=kind)
+            raise
+        except GpupoolError as error:
+            outcome = error.code
+            raise
+        except web.HTTPException as error:
+            outcome = f"http_{error.status}"
+            raise
+        finally:
+            self._metrics.ended(kind, outcome)
+        self._rates.learn(kind, question.level, seconds)
+        self._queue.note_seconds(seconds)
+        self._metrics.answered(kind, question.level, seconds)
+        plot, ms = question.plot_id.hex()[:8], round(seconds * 1000, 1)
+        log.info("recovered", kind=kind, request=request[REQUEST_ID], plot=plot, level=question.level, ms=ms)
+        return question, answer
+
+    async def _work(
+        self,
+        request: web.Request,
+        read: Callable[[bytes], Question],
+        ask: Callable[[Engine, Question, Checkpoint], _A],
+    ) -> tuple[Question, _A, float]:
+        """Return question, answer and the seconds of computing."""
+        deadline = self._queue.clock.monotonic() + self._seconds(request)
+        engine = self._ready_engine()
+        question = read(await self._body(request, deadline))
+
+        def work(checkpoint: Checkpoint) -> tuple[_A, float]:
+            began = time.perf_counter()
+            return ask(engine, question, checkpoint), time.perf_counter() - began
+
+        answer, seconds = await self._queue.run(work, deadline)
+        return question, answer, seconds
+
+    def _ready_engine(self) -> Engine:
+        if self._draining:
+            raise DrainingError
+        if self._engine is None:
+            raise NotReadyError
+        return self._engine
+
+    async def _body(self, request: web.Request, deadline: float) -> bytes:
+        try:
+            async with asyncio.timeout(max(0.0, deadline - self._queue.clock.monotonic())):
+                return await request.read()
+        except TimeoutError as error:
+            raise DeadlineError("The request did not arrive before its deadline.") from error
+
+    def _seconds(self, request: web.Request) -> float:
+        text = request.headers.get(DEADLINE_HEADER)
+        if text is None:
+            return self._deadline_ms / 1000
+        if not (text.isascii() and text.isdecimal() and 1 <= int(text[:12]) <= MAX_DEADLINE_MS):
+            raise InvalidInputError(f"{DEADLINE_HEADER} must be a number from 1 to {MAX_DEADLINE_MS}.")
+        return int(text) / 1000
+
+    async def _show_server(self, request: web.Request) -> web.Response:
+        queue = self._queue
+        device = RecomputeDevice(kind="cpu", name=self._device_name, engine="numba", workers=queue.threads)
+        return _json(
+            RecomputeServerView(
+                instance_id=self._instance_id,
+                version=__version__,
+                state=self.state,
+                k=[K],
+                levels=list(LEVELS),
+                devices=[device],
+                rates=self._rates.view(),
+                queue=QueueView(running=queue.running, waiting=queue.waiting, room=queue.room),
+            )
+        )
+
+    async def _show_health(self, request: web.Request) -> web.Response:
+        return web.json_response(
+            {"status": "ok", "role": "recompute", "instance_id": self._instance_id, "version": __version__}
+        )
+
+    async def _show_readiness(self, request: web.Request) -> web.Response:
+        self._ready_engine()
+        return web.json_response({"status": "ready", "instance_id": self._instance_id})
+
+    async def _show_metrics(self, request: web.Request) -> web.Response:
+        return web.Response(
+            body=self._metrics.text(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+        )
+
+
+def _ask_proof(engine: Engine, question: Question, checkpoint: Checkpoint) -> tuple[int, ...]:
+    return engine.proof(question, checkpoint)
+
+
+def _ask_quality(engine: Engine, question: Question, checkpoint: Checkpoint) -> tuple[int, int]:
+    return engine.quality(question, checkpoint)
+
+
+def _wants_binary(request: web.Request) -> bool:
+    return request.headers.get("Accept", "").strip().lower() == BINARY_TYPE
+
+
+def _binary(numbers: tuple[int, ...], checked: str) -> web.Response:
+    body = b"".join(number.to_bytes(_NUMBER_BYTES, "big") for number in numbers)
+    return web.Response(body=body, content_type=BINARY_TYPE, headers={CHECKED_HEADER: checked})
+
+
+def _json(message: ProofReply | QualityReply | RecomputeServerView) -> web.Response:
+    return web.Response(body=message.model_dump_json().encode(), content_type="application/json")

@@ -1,0 +1,90 @@
+"""The engine on this machine's cores, and its self-test. Importing this module compiles nothing yet, but needs numba.
+
+Each thread that calls keeps a decompressor of its own. A recovered answer is truncated again and compared with the
+question, then judged by the verifier, which shares no join and no bit packing with the decompressor.
+"""
+
+import threading
+
+from gpupool.core.errors import GpupoolError, InvalidInputError
+from gpupool.pos.decompressor import PARTITIONED_FROM, Decompressor
+from gpupool.pos.errors import InvalidProofError
+from gpupool.pos.parameters import level_of
+from gpupool.pos.truncation import truncate, truncate_twice
+from gpupool.pos.verification import verify_proof, verify_tables
+from gpupool.recompute.demo import known_proof, proof_request, quality_request
+from gpupool.recompute.server.engine import Checkpoint, WrongAnswerError
+from gpupool.recompute.server.questions import Question, read_proof_question, read_quality_question
+
+
+class SelfTestError(GpupoolError):
+    """The engine did not recover a proof that is known."""
+
+    code = "self_test"
+    default_remedy = "Remove the folder of compiled kernels (cache/numba in GPUPOOL_HOME) and start again."
+
+
+class NumbaEngine:
+    """Decompressor and verifier, one pair a thread."""
+
+    def __init__(self) -> None:
+        self._local = threading.local()
+
+    def proof(self, question: Question, checkpoint: Checkpoint) -> tuple[int, ...]:
+        """Return the 64 x of a verified proof; see `Engine.proof`."""
+        xs = self._decompressor().recover_proof(
+            question.plot_id, question.bits, question.line_points, question.challenge, checkpoint
+        )
+        if truncate(xs, question.bits) != question.line_points:
+            raise WrongAnswerError
+        try:
+            if question.challenge is None:
+                verify_tables(question.plot_id, question.k, xs)
+            else:
+                verify_proof(question.plot_id, question.k, xs, question.challenge)
+        except InvalidProofError as error:
+            raise WrongAnswerError from error
+        return xs
+
+    def quality(self, question: Question, checkpoint: Checkpoint) -> tuple[int, int]:
+        """Return the verified pair of x; see `Engine.quality`."""
+        if question.challenge is None:
+            raise InvalidInputError("A quality look-up needs the challenge.")
+        found = self._decompressor().recover_quality(
+            question.plot_id, question.bits, question.line_points, question.challenge, checkpoint
+        )
+        if truncate_twice(found.chain, question.bits) != question.line_points[:1]:
+            raise WrongAnswerError
+        try:
+            verify_tables(question.plot_id, question.k, found.chain)
+        except InvalidProofError as error:
+            raise WrongAnswerError from error
+        return found.pair
+
+    def _decompressor(self) -> Decompressor:
+        decompressor: Decompressor | None = getattr(self._local, "decompressor", None)
+        if decompressor is None:
+            decompressor = self._local.decompressor = Decompressor()
+        return decompressor
+
+
+def checked_engine() -> NumbaEngine:
+    """Return an engine whose every path is compiled and has given a known answer; the first time takes seconds.
+
+    A full proof at C3 goes through the filtered join, a quality at C5 through the partitioned one. Raises
+    SelfTestError where an answer is not the known one.
+    """
+    engine, proof = NumbaEngine(), known_proof()
+    question = read_proof_question(proof_request(proof).model_dump_json().encode())
+    if engine.proof(question, _go_on) != proof.xs:
+        raise SelfTestError
+    level = level_of(PARTITIONED_FROM)
+    question = read_quality_question(quality_request(proof, level).model_dump_json().encode())
+    smaller, larger = engine.quality(question, _go_on)
+    if not {smaller, larger} <= set(proof.xs):
+        raise SelfTestError
+    return engine
+
+
+def _go_on() -> None:
+    """The self-test has no deadline."""

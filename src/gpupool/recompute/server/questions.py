@@ -1,0 +1,60 @@
+"""From text to numbers: a request that was read is complete, in range and of a plot that can be recovered."""
+
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from gpupool.contracts.problems import describe
+from gpupool.contracts.recompute import ProofRequest, QualityRequest
+from gpupool.core.errors import InvalidInputError
+from gpupool.pos.parameters import K, check_plot_size, dropped_bits, level_of
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a harvester wants to know of one plot."""
+
+    plot_id: bytes
+    level: int
+    line_points: tuple[int, ...]
+    """32 of pairs for a full proof; 1 or 2 of pairs of pairs for a quality."""
+    challenge: bytes | None
+    k: int = K
+
+    @property
+    def bits(self) -> int:
+        """How many low bits of each x are missing."""
+        return dropped_bits(self.level)
+
+
+def read_proof_question(body: bytes) -> Question:
+    """Return the question in the JSON ``body`` of ``POST /v1/proofs``.
+
+    Raises InvalidInputError where it is malformed and UnsupportedError for plots of another k or level.
+    """
+    try:
+        return _question(ProofRequest.model_validate_json(body))
+    except ValidationError as error:
+        raise InvalidInputError(f"The request is not valid: {describe(error)}.") from error
+
+
+def read_quality_question(body: bytes) -> Question:
+    """Return the question in the JSON ``body`` of ``POST /v1/qualities``; errors as for `read_proof_question`."""
+    try:
+        return _question(QualityRequest.model_validate_json(body))
+    except ValidationError as error:
+        raise InvalidInputError(f"The request is not valid: {describe(error)}.") from error
+
+
+def _question(request: ProofRequest | QualityRequest) -> Question:
+    check_plot_size(request.k)
+    level = request.level
+    if level is None:
+        level = level_of(request.bits or 0)
+    dropped_bits(level)
+    return Question(
+        plot_id=bytes.fromhex(request.plot_id),
+        level=level,
+        line_points=tuple(int(line_point, 16) for line_point in request.line_points),
+        challenge=None if request.challenge is None else bytes.fromhex(request.challenge),
+    )

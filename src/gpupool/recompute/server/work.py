@@ -1,0 +1,137 @@
+"""Work off the event loop: a bounded queue in front of a fixed number of threads.
+
+A request that would wait too long is refused at once instead of waiting in vain; one whose deadline passed while it
+waited is never started; one whose client left, or whose deadline passes while it runs, stops at its next checkpoint.
+"""
+
+import asyncio
+import math
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, Generic, TypeVar
+
+from gpupool.core.clock import Clock, SystemClock
+from gpupool.core.errors import BusyError, DeadlineError
+from gpupool.recompute.server.engine import Checkpoint
+
+T = TypeVar("T")
+_WEIGHT: Final = 0.2
+"""How much the newest time counts in the mean that Retry-After is made of."""
+_LONGEST_RETRY_SECONDS: Final = 60
+
+
+class OverloadedError(BusyError):
+    """As many requests wait here as may wait."""
+
+    def __init__(self, retry_after: int) -> None:
+        super().__init__(
+            f"The queue of this server is full; try again in {retry_after} s, or another server."
+        )
+        self.retry_after = retry_after
+
+
+class _Job(Generic[T]):
+    def __init__(self, queue: "WorkQueue", work: Callable[[Checkpoint], T], deadline: float) -> None:
+        self._queue, self._work, self._deadline = queue, work, deadline
+        self._abandoned = threading.Event()
+        self._started = False
+
+    def abandon(self) -> None:
+        """Let the work stop at its next checkpoint: nobody waits for it any more."""
+        self._abandoned.set()
+
+    def __call__(self) -> T:
+        """Do the work, in a thread of the pool."""
+        self._started = True
+        self._queue.note_start()
+        self._checkpoint()
+        return self._work(self._checkpoint)
+
+    def done(self, _: object) -> None:
+        self._queue.note_end(self._started)
+
+    def _checkpoint(self) -> None:
+        if self._abandoned.is_set() or self._queue.clock.monotonic() >= self._deadline:
+            raise DeadlineError
+
+
+class WorkQueue:
+    """Runs work in threads, in the order it came."""
+
+    def __init__(self, threads: int, room: int, clock: Clock | None = None) -> None:
+        self.threads, self.room = threads, room
+        self.clock: Clock = clock or SystemClock()
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="recompute")
+        self._lock = threading.Lock()
+        self._waiting = self._running = 0
+        self._mean_seconds = 0.1
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for a thread."""
+        return self._waiting
+
+    @property
+    def running(self) -> int:
+        """Requests that are worked on."""
+        return self._running
+
+    async def run(self, work: Callable[[Checkpoint], T], deadline: float) -> T:
+        """Return what ``work`` returns in a thread; ``deadline`` is in seconds of the clock's monotonic time.
+
+        Raises OverloadedError at once where too many wait, DeadlineError where it is not done in time, or what the
+        work raises. Cancelling this call takes the work out of the queue or stops it at its next checkpoint.
+        """
+        with self._lock:
+            # Whoever finds a free thread does not wait, so the room is what may queue behind busy threads.
+            if self._waiting + self._running >= self.threads + self.room:
+                raise OverloadedError(self._retry_after())
+            self._waiting += 1
+        job = _Job(self, work, deadline)
+        started = self.clock.monotonic()
+        future = self._pool.submit(job)
+        future.add_done_callback(job.done)
+        try:
+            async with asyncio.timeout(max(0.0, deadline - started)):
+                result = await asyncio.wrap_future(future)
+        except TimeoutError as error:
+            raise DeadlineError from error
+        finally:
+            job.abandon()
+        return result
+
+    def note_start(self) -> None:
+        """Count one request from waiting to running."""
+        with self._lock:
+            self._waiting -= 1
+            self._running += 1
+
+    def note_end(self, started: bool) -> None:
+        """Count one request out, whether it ever ``started`` or was cancelled before."""
+        with self._lock:
+            if started:
+                self._running -= 1
+            else:
+                self._waiting -= 1
+
+    def note_seconds(self, seconds: float) -> None:
+        """Learn how long one request took."""
+        self._mean_seconds += _WEIGHT * (seconds - self._mean_seconds)
+
+    async def drain(self, seconds: float) -> bool:
+        """Wait until nothing waits or runs, at most ``seconds``; True when that is so."""
+        deadline = self.clock.monotonic() + seconds
+        while self._waiting or self._running:
+            if self.clock.monotonic() >= deadline:
+                return False
+            await asyncio.sleep(0.02)
+        return True
+
+    def close(self) -> None:
+        """Take no more work; what waits is dropped, what runs stops when its caller is cancelled."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _retry_after(self) -> int:
+        seconds = (self._waiting + self._running) * self._mean_seconds / self.threads
+        return max(1, min(_LONGEST_RETRY_SECONDS, math.ceil(seconds)))
