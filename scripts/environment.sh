@@ -232,7 +232,7 @@ venv_package() {
 }
 
 with_apt() {
-    is_root_with_apt && ! "$python" -c 'import ensurepip' 2>/dev/null || return 1
+    is_root_with_apt && ! "$python" -c 'import ensurepip; ensurepip.version()' 2>/dev/null || return 1
     apt_install "$(venv_package)" && with_venv
 }
 
@@ -244,7 +244,7 @@ make_environment() {
     done
     discard
     unfinished=
-    if "$python" -c 'import ensurepip' 2>/dev/null; then
+    if "$python" -c 'import ensurepip; ensurepip.version()' 2>/dev/null; then
         echo >&2
         tail -n 5 "$log" >&2
         stop "The packages could not be installed; the last lines of $log are above." \

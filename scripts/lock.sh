@@ -21,9 +21,12 @@ resolve() {
     shift
     # What is pinned stays pinned unless --upgrade or a changed requirement says otherwise.
     [ ! -f "$output" ] || cp "$output" "$output.new"
-    uv pip compile --quiet --universal --python-version 3.11 --only-binary :all: --generate-hashes \
-        --no-header --no-annotate --no-emit-index-url --no-emit-find-links \
+    uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest --only-binary :all: \
+        --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links \
         --output-file "$output.new" "$@" pyproject.toml >/dev/null
+    # No pin may hang on a Python version: Ubuntu 22.04 calls its Python 3.11.0rc1, and pip counts a release
+    # candidate as neither below nor above 3.12.
+    sed -i "s/ ; python_full_version < '3\\.15'//" "$output.new"
     mv -f "$output.new" "$output"
     echo "$output: $(grep -c '==' "$output") releases"
 }
