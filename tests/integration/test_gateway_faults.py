@@ -8,8 +8,10 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
+
 from gateway_stage import MODEL, answer_json, begin_stream, chunk, endpoint, stage, workload
 from gpupool.contracts.feed import EndpointsView
+from polling import eventually
 
 CHAT = "/v1/chat/completions"
 
@@ -48,9 +50,11 @@ async def error_of(reply: aiohttp.ClientResponse) -> dict[str, Any]:
 async def test_a_bad_request(
     tmp_path: Path, method: str, path: str, body: bytes, status: int, code: str, param: str | None
 ) -> None:
-    async with stage(tmp_path, answer_json) as playing:
-        async with playing.http.request(method, playing.url + path, data=body) as reply:
-            error = await error_of(reply)
+    async with (
+        stage(tmp_path, answer_json) as playing,
+        playing.http.request(method, playing.url + path, data=body) as reply,
+    ):
+        error = await error_of(reply)
     assert (reply.status, error["code"], error["param"]) == (status, code, param)
     assert playing.upstream.bodies == []
     if status == 405:
@@ -74,9 +78,11 @@ async def test_a_body_above_the_limit(tmp_path: Path, announced: bool) -> None:
 async def test_a_body_at_the_limit_passes(tmp_path: Path) -> None:
     head, tail = b'{"model":"tiny","x":"', b'"}'
     body = head + b"a" * (16 * 1024 * 1024 - len(head) - len(tail)) + tail
-    async with stage(tmp_path, answer_json) as playing:
-        async with playing.http.post(playing.url + CHAT, data=io.BytesIO(body)) as reply:
-            assert reply.status == 200
+    async with (
+        stage(tmp_path, answer_json) as playing,
+        playing.http.post(playing.url + CHAT, data=io.BytesIO(body)) as reply,
+    ):
+        assert reply.status == 200
     assert playing.upstream.bodies == [body]
 
 
@@ -93,7 +99,7 @@ async def test_a_body_at_the_limit_passes(tmp_path: Path) -> None:
 async def test_an_upstreams_error_of_another_shape_is_wrapped(
     tmp_path: Path, status: int, text: str, said: str
 ) -> None:
-    async def behave(request: web.Request) -> web.StreamResponse:
+    async def behave(_: web.Request) -> web.StreamResponse:
         return web.Response(status=status, text=text)
 
     async with stage(tmp_path, behave) as playing, playing.chat() as reply:
@@ -105,7 +111,7 @@ async def test_an_upstreams_error_of_another_shape_is_wrapped(
 async def test_an_upstreams_error_of_the_right_shape_passes_byte_for_byte(tmp_path: Path) -> None:
     sent = b'{ "error": {"code":400, "message":"context is full","type":"exceed_context_size_error","n_ctx":512}}'
 
-    async def behave(request: web.Request) -> web.StreamResponse:
+    async def behave(_: web.Request) -> web.StreamResponse:
         return web.Response(status=400, body=sent, content_type="application/json")
 
     async with stage(tmp_path, behave) as playing, playing.chat() as reply:
@@ -114,7 +120,7 @@ async def test_an_upstreams_error_of_the_right_shape_passes_byte_for_byte(tmp_pa
 
 
 async def test_a_redirect_is_not_followed(tmp_path: Path) -> None:
-    async def behave(request: web.Request) -> web.StreamResponse:
+    async def behave(_: web.Request) -> web.StreamResponse:
         raise web.HTTPFound("http://127.0.0.1:1/elsewhere")
 
     async with stage(tmp_path, behave) as playing, playing.chat(allow=1) as reply:
@@ -123,13 +129,13 @@ async def test_a_redirect_is_not_followed(tmp_path: Path) -> None:
 
 
 async def test_a_silent_upstream_is_given_up(tmp_path: Path) -> None:
-    async def behave(request: web.Request) -> web.StreamResponse:
+    async def behave(_: web.Request) -> web.StreamResponse:
         await playing.upstream.cancelled.wait()
         return web.Response()
 
     async with stage(tmp_path, behave, gateway_silence_seconds=0.05) as playing, playing.chat() as reply:
         assert (reply.status, (await error_of(reply))["code"]) == (504, "upstream_timeout")
-        await playing.settle(playing.upstream.cancelled.is_set)
+        await eventually(playing.upstream.cancelled.is_set)
 
 
 async def test_an_upstream_that_falls_silent_in_mid_stream_ends_the_stream_with_an_error(
@@ -161,7 +167,7 @@ async def test_an_event_above_the_limit_ends_the_stream_politely(tmp_path: Path)
 
     async with stage(tmp_path, behave) as playing, playing.chat(stream=True) as reply:
         events = (await reply.read()).split(b"\n\n")
-        await playing.settle(playing.upstream.cancelled.is_set)
+        await eventually(playing.upstream.cancelled.is_set)
     assert events[0] == b"data: ok"
     assert json.loads(events[1].removeprefix(b"data: "))["error"]["code"] == "event_too_large"
 

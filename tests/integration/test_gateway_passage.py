@@ -7,6 +7,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 from aiohttp import web
+
 from gateway_stage import (
     MODEL,
     SERVICE_TOKEN,
@@ -16,6 +17,7 @@ from gateway_stage import (
     endpoint,
     stage,
 )
+from polling import eventually
 
 
 async def test_a_piece_arrives_before_the_next_is_made(tmp_path: Path) -> None:
@@ -86,7 +88,7 @@ async def test_one_retry_goes_elsewhere_when_nobody_listens(tmp_path: Path, free
     async with stage(tmp_path, answer_json) as playing:
         dead = endpoint("dead", f"127.0.0.1:{free_port}")
         playing.feed.change(endpoints=[dead, *playing.feed.view.endpoints])
-        await playing.settle(lambda: playing.follower.view == playing.feed.view)
+        await eventually(lambda: playing.follower.view == playing.feed.view)
         for _ in range(4):
             async with playing.chat() as reply:
                 assert reply.status == 200
@@ -128,7 +130,7 @@ async def test_requests_spread_over_the_idle_endpoints(tmp_path: Path) -> None:
     async with stage(tmp_path, behave, behave, behave) as playing, asyncio.TaskGroup() as group:
         for _ in range(6):
             group.create_task(read_all(playing.chat()))
-        await playing.settle(lambda: sum(len(upstream.bodies) for upstream in playing.upstreams) == 6)
+        await eventually(lambda: sum(len(upstream.bodies) for upstream in playing.upstreams) == 6)
         assert [len(upstream.bodies) for upstream in playing.upstreams] == [2, 2, 2]
         release.set()
 
@@ -152,18 +154,18 @@ async def test_request_ids_and_secrets(tmp_path: Path) -> None:
 async def test_the_last_view_stays_while_control_is_down_or_half_awake(tmp_path: Path) -> None:
     async with stage(tmp_path, answer_json) as playing:
         playing.feed.change(status=503)
-        await playing.settle(lambda: playing.follower.trouble is not None)
+        await eventually(lambda: playing.follower.trouble is not None)
         async with playing.chat() as reply:
             assert reply.status == 200
         polls = playing.feed.polls
         playing.feed.change(complete=False, endpoints=[], workloads=[])
-        await playing.settle(lambda: playing.feed.polls >= polls + 2)
+        await eventually(lambda: playing.feed.polls >= polls + 2)
         async with playing.chat() as reply:
             assert reply.status == 200
         async with playing.http.get(f"{playing.url}/metrics") as metrics:
             assert "gpupool_gateway_feed_up 0.0" in await metrics.text()
         playing.feed.change(complete=True)
-        await playing.settle(lambda: playing.follower.trouble is None)
+        await eventually(lambda: playing.follower.trouble is None)
         async with playing.chat() as reply:
             assert reply.status == 404
 
@@ -190,7 +192,7 @@ async def test_readiness_waits_for_the_first_complete_view(tmp_path: Path) -> No
 async def test_a_large_answer_passes_whole_with_its_headers(tmp_path: Path) -> None:
     padding = "é" * 2_000_000
 
-    async def behave(request: web.Request) -> web.StreamResponse:
+    async def behave(_: web.Request) -> web.StreamResponse:
         return web.json_response({"model": "up", "padding": padding}, headers={"X-Model-Time": "3"})
 
     async with stage(tmp_path, behave) as playing, playing.chat() as reply:
@@ -201,7 +203,7 @@ async def test_a_large_answer_passes_whole_with_its_headers(tmp_path: Path) -> N
 async def test_an_answer_above_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpupool.gateway.forwarding.MAX_REPLY_BYTES", 1000)
 
-    async def behave(request: web.Request) -> web.StreamResponse:
+    async def behave(_: web.Request) -> web.StreamResponse:
         return web.json_response({"padding": "x" * 1000})
 
     async with stage(tmp_path, behave) as playing, playing.chat() as reply:

@@ -13,6 +13,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 from aiohttp import web
+
 from gateway_stage import (
     MODEL,
     PATIENCE,
@@ -22,7 +23,6 @@ from gateway_stage import (
     chunk,
     endpoint,
     feed_server,
-    until,
     upstream_server,
     workload,
 )
@@ -32,6 +32,7 @@ from gpupool.core.home import Home
 from gpupool.core.records import ProcessRecord
 from gpupool.gateway.main import run
 from gpupool.gateway.settings import GatewaySettings
+from polling import eventually
 
 COMMAND = [sys.executable, "-c", "from gpupool.cli.gateway import app; app()", "serve", "--port", "0"]
 
@@ -52,7 +53,7 @@ async def process(
     child = await asyncio.create_subprocess_exec(*COMMAND, *arguments, env=environment)
     path = home.run / "gateway.json"
     try:
-        await until(lambda: path.exists() or child.returncode is not None)
+        await eventually(lambda: path.exists() or child.returncode is not None)
         record = ProcessRecord.read(path)
         assert record is not None
         assert record.url is not None
@@ -84,10 +85,10 @@ async def test_it_serves_under_the_instance_id_it_was_given_and_leaves_nothing(
 
 async def test_beyond_loopback_it_makes_a_key_and_asks_for_it(checkout: Path, tmp_path: Path) -> None:
     home = Home(tmp_path)
-    async with process(checkout, home, "--host", "0.0.0.0") as (_, url), aiohttp.ClientSession() as http:
+    async with process(checkout, home, "--host", "0.0.0.0") as (_, shown), aiohttp.ClientSession() as http:
         key_file = home.keys / "gateway.token"
         assert stat.S_IMODE(key_file.stat().st_mode) == 0o600
-        url = url.replace("0.0.0.0", "127.0.0.1")
+        url = shown.replace("0.0.0.0", "127.0.0.1")
         async with http.get(f"{url}/v1/models") as reply:
             assert reply.status == 401
         headers = {"Authorization": f"Bearer {key_file.read_text().strip()}"}
@@ -169,7 +170,7 @@ async def refused(url: str) -> None:
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", port)) != 0
 
-    await until(closed)
+    await eventually(closed)
 
 
 def test_a_taken_port_is_seen_before_anything_is_made(tmp_path: Path) -> None:

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
+
 from gpupool.contracts.feed import EndpointsView
 from gpupool.contracts.feed_client import Backoff, FeedFollower
 from gpupool.fleet.workloads import Protocol
-from hypothesis import given
-from hypothesis import strategies as st
+from polling import eventually
 
 PATIENCE = 10.0
 
@@ -88,7 +90,7 @@ async def torn(request: web.Request) -> web.StreamResponse:
     return response
 
 
-async def redirect(request: web.Request) -> web.StreamResponse:
+async def redirect(_: web.Request) -> web.StreamResponse:
     raise web.HTTPFound("/elsewhere")
 
 
@@ -140,7 +142,7 @@ async def test_the_same_revision_is_no_news(token_file: Path) -> None:
 async def test_trouble_is_told_while_it_lasts(token_file: Path) -> None:
     failed = asyncio.Event()
 
-    async def hold(request: web.Request) -> web.StreamResponse:
+    async def hold(_: web.Request) -> web.StreamResponse:
         failed.set()
         await asyncio.Event().wait()
         return web.Response()
@@ -153,14 +155,13 @@ async def test_trouble_is_told_while_it_lasts(token_file: Path) -> None:
 
 
 async def test_the_token_is_read_anew_and_may_come_late(token_file: Path) -> None:
-    token_file.unlink()
+    await asyncio.to_thread(token_file.unlink)
     control = Control(web.Response(status=401), good(view(1)))
     async with asyncio.timeout(PATIENCE), following(control, token_file) as (follower, _):
-        while follower.trouble is None:
-            await asyncio.sleep(0.001)
-        assert str(token_file) in follower.trouble
+        await eventually(lambda: follower.trouble)
+        assert str(token_file) in (follower.trouble or "")
         assert control.asked == []
-        token_file.write_text("late\n")
+        await asyncio.to_thread(token_file.write_text, "late\n")
         await follower.wait_ready()
     assert set(control.tokens) == {"Bearer late"}
 
@@ -169,11 +170,10 @@ async def test_nobody_listening_is_trouble_too(token_file: Path, free_port: int)
     follower = FeedFollower(f"http://127.0.0.1:{free_port}", Protocol.OPENAI, token_file)
     task = asyncio.create_task(follower.run())
     async with asyncio.timeout(PATIENCE):
-        while follower.trouble is None:
-            await asyncio.sleep(0.001)
+        await eventually(lambda: follower.trouble)
     task.cancel()
     await asyncio.wait([task])
-    assert str(free_port) in follower.trouble
+    assert str(free_port) in (follower.trouble or "")
 
 
 @given(st.integers(1, 10_000), st.floats(0, 1, exclude_max=True))

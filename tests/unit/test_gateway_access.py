@@ -1,11 +1,12 @@
 """Where a key is needed, and which headers pass."""
 
 import pytest
+from multidict import CIMultiDict, CIMultiDictProxy
+
 from gpupool.core.errors import InvalidInputError
 from gpupool.gateway.access import KeyCheck, is_loopback, key_is_required
-from gpupool.gateway.faults import GatewayFault
+from gpupool.gateway.faults import GatewayError
 from gpupool.gateway.headers import request_id_of, to_client, to_upstream
-from multidict import CIMultiDict, CIMultiDictProxy
 
 
 def headers(**given: str) -> CIMultiDictProxy[str]:
@@ -30,7 +31,7 @@ def test_any_other_address_needs_a_key_and_cannot_do_without(host: str) -> None:
     "given", ["", "Bearer", "Bearer wrong", "Basic secret", "secret", "Bearer sécret", "Bearer \udce9"]
 )
 def test_a_wrong_key_is_refused_without_naming_it(given: str) -> None:
-    with pytest.raises(GatewayFault) as caught:
+    with pytest.raises(GatewayError) as caught:
         KeyCheck("secret").admit(headers(Authorization=given))
     assert (caught.value.status, caught.value.code) == (401, "invalid_api_key")
     assert "secret" not in caught.value.message

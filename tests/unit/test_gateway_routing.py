@@ -3,12 +3,13 @@
 from contextlib import ExitStack
 from typing import Any
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from gpupool.contracts.feed import EndpointsView, FeedEndpoint, FeedWorkload
 from gpupool.fleet.endpoints import EndpointHealth
 from gpupool.fleet.workloads import Protocol
 from gpupool.gateway.routing import Router, Upstream
-from hypothesis import given
-from hypothesis import strategies as st
 
 
 def endpoint(name: str, **changes: Any) -> FeedEndpoint:

@@ -8,7 +8,7 @@ from multidict import CIMultiDictProxy
 
 from gpupool.core.errors import InvalidInputError
 from gpupool.core.keys import same_secret
-from gpupool.gateway.faults import GatewayFault
+from gpupool.gateway.faults import GatewayError
 
 OPEN_PATHS: Final = frozenset({"/healthz", "/readyz"})
 
@@ -38,7 +38,7 @@ class KeyCheck:
         self._expected = expected
 
     def admit(self, headers: CIMultiDictProxy[str]) -> None:
-        """Raise GatewayFault (401) unless the request carries the key."""
+        """Raise GatewayError (401) unless the request carries the key."""
         if self._expected is None:
             return
         scheme, _, given = headers.get(hdrs.AUTHORIZATION, "").partition(" ")
@@ -46,7 +46,7 @@ class KeyCheck:
         if scheme.lower() == "bearer" and given.isascii() and same_secret(given.strip(), self._expected):
             return
         message = "No API key was given." if not given else "The API key is not valid."
-        raise GatewayFault(
+        raise GatewayError(
             401,
             "invalid_api_key",
             f"{message} Send the gateway's key as a bearer token; the operator finds it in the file "

@@ -10,7 +10,7 @@ from aiohttp import web
 from gpupool import __version__
 from gpupool.contracts.control import Health
 from gpupool.gateway.access import OPEN_PATHS, KeyCheck
-from gpupool.gateway.faults import GatewayFault, from_http_exception
+from gpupool.gateway.faults import GatewayError, from_http_exception
 from gpupool.gateway.forwarding import Forwarder
 from gpupool.gateway.headers import REQUEST_ID, request_id_of
 from gpupool.gateway.metrics import Metrics
@@ -76,7 +76,7 @@ class Gateway:
                 request, call, request[_ID], lambda: self._metrics.head(model, time.perf_counter() - began)
             )
             status = response.status
-        except GatewayFault as fault:
+        except GatewayError as fault:
             status = fault.status
             raise
         finally:
@@ -123,7 +123,7 @@ async def _with_faults(request: web.Request, handler: _Handler) -> web.StreamRes
     request[_ID] = request_id_of(request.headers)
     try:
         return await handler(request)
-    except GatewayFault as fault:
+    except GatewayError as fault:
         return fault.response()
     except web.HTTPException as error:
         return from_http_exception(error, request.method, request.path).response()

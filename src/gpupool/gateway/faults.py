@@ -22,7 +22,7 @@ _TYPES: Final = {
 }
 
 
-class GatewayFault(Exception):
+class GatewayError(Exception):
     """A request that ends with an error of ours."""
 
     def __init__(
@@ -64,11 +64,11 @@ def is_openai_error(value: Any) -> bool:
     return isinstance(error, dict) and isinstance(error.get("message"), str)
 
 
-def from_http_exception(error: web.HTTPException, method: str, path: str) -> GatewayFault:
+def from_http_exception(error: web.HTTPException, method: str, path: str) -> GatewayError:
     """Translate what the HTTP library refuses by itself (no such route, wrong method, body too large)."""
     if isinstance(error, web.HTTPMethodNotAllowed):
         allowed = ", ".join(sorted(error.allowed_methods))
-        return GatewayFault(
+        return GatewayError(
             405,
             "method_not_allowed",
             f"{path[:200]} does not take {method}; use {allowed}.",
@@ -76,5 +76,5 @@ def from_http_exception(error: web.HTTPException, method: str, path: str) -> Gat
         )
     if error.status == 404:
         message = f"There is no {method} {path[:200]}. GET /v1/models lists what can be asked here."
-        return GatewayFault(404, "unknown_url", message)
-    return GatewayFault(error.status, "invalid_request", error.reason)
+        return GatewayError(404, "unknown_url", message)
+    return GatewayError(error.status, "invalid_request", error.reason)

@@ -13,7 +13,7 @@ import aiohttp
 import structlog
 from aiohttp import hdrs, web
 
-from gpupool.gateway.faults import GatewayFault, error_body, is_openai_error
+from gpupool.gateway.faults import GatewayError, error_body, is_openai_error
 from gpupool.gateway.headers import to_client, to_upstream
 from gpupool.gateway.naming import ModelName
 from gpupool.gateway.reading import Call
@@ -37,7 +37,7 @@ class Forwarder:
     async def forward(
         self, request: web.Request, call: Call, request_id: str, on_head: Callable[[], None] = lambda: None
     ) -> web.StreamResponse:
-        """Return the answer to ``call``, already sent if it streams; raise GatewayFault where there is none.
+        """Return the answer to ``call``, already sent if it streams; raise GatewayError where there is none.
 
         ``on_head`` is called when the head of the upstream's answer is here.
         """
@@ -117,7 +117,7 @@ async def _relay_error(request: web.Request, reply: aiohttp.ClientResponse) -> w
     told = f": {said}" if said else " without saying why."
     message = f"The model's server answered {reply.status} to {request.path}{told}"
     retry = reply.headers.get(hdrs.RETRY_AFTER)
-    return GatewayFault(
+    return GatewayError(
         status, "upstream_error", message, headers={hdrs.RETRY_AFTER: retry} if retry else None
     ).response()
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from gpupool.gateway.faults import GatewayFault
+from gpupool.gateway.faults import GatewayError
 
 MAX_BODY_BYTES: Final = 16 * 1024 * 1024
 BODY_SECONDS: Final = 60.0
@@ -24,7 +24,7 @@ class Call:
 
 
 async def read_call(request: web.Request) -> Call:
-    """Return the call; raise GatewayFault (400, 408, 413) where there is none in it."""
+    """Return the call; raise GatewayError (400, 408, 413) where there is none in it."""
     if (request.content_length or 0) > MAX_BODY_BYTES:
         raise _too_large()
     try:
@@ -32,40 +32,40 @@ async def read_call(request: web.Request) -> Call:
             body = await request.read()
     except TimeoutError as error:
         message = f"The request's body did not arrive within {BODY_SECONDS:g} s."
-        raise GatewayFault(408, "request_timeout", message) from error
+        raise GatewayError(408, "request_timeout", message) from error
     except web.HTTPRequestEntityTooLarge as error:
         raise _too_large() from error
     return Call(_model_of(_parse(body)), body)
 
 
-def _too_large() -> GatewayFault:
-    return GatewayFault(
+def _too_large() -> GatewayError:
+    return GatewayError(
         413, "request_too_large", f"The request's body is larger than {MAX_BODY_BYTES} bytes; send less."
     )
 
 
 def _parse(body: bytes) -> Any:
     if not body:
-        raise GatewayFault(400, "invalid_json", "The request has no body; send a JSON object.")
+        raise GatewayError(400, "invalid_json", "The request has no body; send a JSON object.")
     try:
         return json.loads(body)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         message = f"The request's body is not JSON: {error.msg} at {where}."
-        raise GatewayFault(400, "invalid_json", message) from error
+        raise GatewayError(400, "invalid_json", message) from error
     except (ValueError, RecursionError) as error:
         message = f"The request's body is not JSON that can be read ({type(error).__name__})."
-        raise GatewayFault(400, "invalid_json", message) from error
+        raise GatewayError(400, "invalid_json", message) from error
 
 
 def _model_of(value: Any) -> str:
     if not isinstance(value, dict):
-        raise GatewayFault(400, "invalid_type", "The request's body must be a JSON object.")
+        raise GatewayError(400, "invalid_type", "The request's body must be a JSON object.")
     model = value.get("model")
     if model is None:
         message = "You must give a model parameter; GET /v1/models lists what there is."
-        raise GatewayFault(400, "missing_required_parameter", message, param="model")
+        raise GatewayError(400, "missing_required_parameter", message, param="model")
     if not isinstance(model, str) or not 0 < len(model) <= _MAX_MODEL_CHARACTERS:
         message = f"The model parameter must be a string of 1 to {_MAX_MODEL_CHARACTERS} characters."
-        raise GatewayFault(400, "invalid_type", message, param="model")
+        raise GatewayError(400, "invalid_type", message, param="model")
     return model

@@ -10,7 +10,7 @@ from typing import Final
 
 from gpupool.contracts.feed import EndpointsView, FeedEndpoint, FeedWorkload
 from gpupool.fleet.endpoints import EndpointHealth
-from gpupool.gateway.faults import GatewayFault
+from gpupool.gateway.faults import GatewayError
 
 _RETRY_SECONDS: Final = {"starting": 5, "active": 5, "waiting": 20}
 _LISTED: Final = 20
@@ -96,10 +96,10 @@ class Router:
             for model, upstreams in self._by_model.items()
         }
 
-    def absence(self, model: str) -> GatewayFault:
+    def absence(self, model: str) -> GatewayError:
         """Return why nothing answers for ``model`` now, and what to do."""
         if not self.ready:
-            return GatewayFault(
+            return GatewayError(
                 503,
                 "not_ready",
                 "The gateway has not yet heard from control which models there are. Try again in a moment.",
@@ -123,13 +123,13 @@ def _workloads_by_model(workloads: list[FeedWorkload]) -> dict[str, FeedWorkload
     return found
 
 
-def _no_such_model(model: str, hint: str) -> GatewayFault:
-    return GatewayFault(
+def _no_such_model(model: str, hint: str) -> GatewayError:
+    return GatewayError(
         404, "model_not_found", f"There is no model {model[:200]!r} here. {hint}", param="model"
     )
 
 
-def _cold(model: str, workload: FeedWorkload) -> GatewayFault:
+def _cold(model: str, workload: FeedWorkload) -> GatewayError:
     seconds = _RETRY_SECONDS[workload.state]
     happening = {
         "active": f"Its workload {workload.name} runs, but none of its instances takes new requests now",
@@ -137,7 +137,7 @@ def _cold(model: str, workload: FeedWorkload) -> GatewayFault:
         "waiting": f"Its workload {workload.name} waits for a place",
     }[workload.state]
     why = f" ({workload.why.rstrip('.')})" if workload.why else ""
-    return GatewayFault(
+    return GatewayError(
         503,
         "model_not_ready",
         f"The model {model!r} is not ready yet. {happening}{why}. Try again in {seconds} s.",

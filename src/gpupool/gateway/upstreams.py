@@ -7,7 +7,7 @@ import aiohttp
 from multidict import CIMultiDict
 from yarl import URL
 
-from gpupool.gateway.faults import GatewayFault
+from gpupool.gateway.faults import GatewayError
 from gpupool.gateway.routing import Upstream
 
 CONNECT_SECONDS: Final = 3.0
@@ -25,12 +25,12 @@ class UnreachableError(Exception):
         self.hung_up = hung_up
         """The connection stood and was closed, as happens to a kept one that its server no longer wants."""
 
-    def fault(self, model: str) -> GatewayFault:
+    def fault(self, model: str) -> GatewayError:
         """Return what the client is told when nobody else can be asked."""
         message = (
             f"The server of {model!r} cannot be reached ({self}). The pool is told; try again in a moment."
         )
-        return GatewayFault(502, "upstream_unreachable", message, headers={"Retry-After": "2"})
+        return GatewayError(502, "upstream_unreachable", message, headers={"Retry-After": "2"})
 
 
 def new_session(silence_seconds: float) -> aiohttp.ClientSession:
@@ -48,7 +48,7 @@ async def ask(
 ) -> aiohttp.ClientResponse:
     """POST ``body`` to ``target`` (path and query) and return the answer once its head is here.
 
-    Raises UnreachableError where another server may be asked, GatewayFault where the request has failed.
+    Raises UnreachableError where another server may be asked, GatewayError where the request has failed.
     """
     url = URL(upstream.base_url + target, encoded=True)
     try:
@@ -67,15 +67,15 @@ async def ask(
         raise fault_of(error) from error
 
 
-def fault_of(error: aiohttp.ClientError | TimeoutError) -> GatewayFault:
+def fault_of(error: aiohttp.ClientError | TimeoutError) -> GatewayError:
     """Translate what broke an exchange that had begun."""
     if isinstance(error, TimeoutError):
-        return GatewayFault(
+        return GatewayError(
             504,
             "upstream_timeout",
             "The model's server has been silent for too long and was given up. Ask for less, or try again later.",
         )
-    return GatewayFault(
+    return GatewayError(
         502,
         "upstream_failed",
         "The model's server broke off its answer. Its instance may have ended; try again.",
@@ -83,14 +83,14 @@ def fault_of(error: aiohttp.ClientError | TimeoutError) -> GatewayFault:
 
 
 async def read_whole(reply: aiohttp.ClientResponse, limit: int) -> bytes:
-    """Return an answer's body of at most ``limit`` bytes; raise GatewayFault where it breaks off or is larger."""
+    """Return an answer's body of at most ``limit`` bytes; raise GatewayError where it breaks off or is larger."""
     body = bytearray()
     try:
         async for chunk in reply.content.iter_any():
             body += chunk
             if len(body) > limit:
                 message = f"The model's server sent more than {limit} bytes; ask for less at once."
-                raise GatewayFault(502, "upstream_reply_too_large", message)
+                raise GatewayError(502, "upstream_reply_too_large", message)
     except (aiohttp.ClientError, TimeoutError) as error:
         raise fault_of(error) from error
     return bytes(body)

@@ -10,6 +10,7 @@ from typing import Any
 
 import aiohttp
 from aiohttp import web
+
 from gpupool.contracts.feed import EndpointsView, FeedEndpoint, FeedWorkload
 from gpupool.contracts.feed_client import FeedFollower
 from gpupool.fleet.endpoints import EndpointHealth
@@ -50,7 +51,7 @@ def chunk(text: str, model: str = "/models/tiny.gguf") -> bytes:
     return b"data: " + json.dumps(value).encode() + b"\n\n"
 
 
-async def answer_json(request: web.Request) -> web.StreamResponse:
+async def answer_json(_: web.Request) -> web.StreamResponse:
     """Answer with one whole completion."""
     return web.json_response(reply_object())
 
@@ -164,17 +165,6 @@ class Stage:
         """POST a chat completion; use as an async context manager."""
         body = {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}], **fields}
         return self.http.post(f"{self.url}/v1/chat/completions", json=body)
-
-    async def settle(self, condition: Callable[[], bool]) -> None:
-        """Wait until ``condition`` holds; fail after some seconds."""
-        await until(condition)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Poll ``condition`` until it holds; fail after some seconds."""
-    async with asyncio.timeout(PATIENCE):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 @asynccontextmanager
