@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from gpupool.contracts.control import DeployReply, EventView, PoolView, WorkloadView
+from gpupool.contracts.control import DeployReply, EventView, PoolView, WhyView, WorkloadView
 from gpupool.contracts.control_client import ControlClient
 from gpupool.contracts.feed import EndpointsView
 from gpupool.contracts.problems import problem_of
@@ -43,6 +43,7 @@ class Scripted(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.answer: tuple[int, str] = (200, "[]")
+        self.pages: list[tuple[str, str]] = []
         self.asked: tuple[str, str] = ("", "")
         self.body = b""
         self.token = ""
@@ -61,6 +62,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
         status, text = self.server.answer
         self.send_response(status)
+        if self.server.pages:
+            text, cursor = self.server.pages.pop(0)
+            self.send_header("X-Next-Cursor", cursor)
         self.send_header("Content-Length", str(len(text.encode())))
         self.end_headers()
         self.wfile.write(text.encode())
@@ -113,6 +117,24 @@ def test_lists(control: Scripted, client: ControlClient) -> None:
     assert control.asked == ("GET", "/v1/placements?workload=tiny&live=true")
     control.answer = (200, f"[{WORKLOAD.model_dump_json()}]")
     assert client.workloads() == [WORKLOAD]
+
+
+def test_a_long_list_is_read_page_by_page(control: Scripted, client: ControlClient) -> None:
+    control.answer = control.answer[0], f"[{WORKLOAD.model_dump_json()}]"
+    second = WORKLOAD.model_copy(update={"id": "wl-2"})
+    control.pages = [(f"[{second.model_dump_json()}]", "wl-2")]
+    assert client.workloads() == [second, WORKLOAD]
+    assert control.asked == ("GET", "/v1/workloads?cursor=wl-2")
+
+
+def test_scaling_and_asking_why(control: Scripted, client: ControlClient) -> None:
+    control.answer = (200, WORKLOAD.model_dump_json())
+    assert client.scale_workload("tiny", 3) == WORKLOAD
+    assert (control.asked, json.loads(control.body)) == (("POST", "/v1/workloads/tiny/scale"), {"wanted": 3})
+    why = WhyView(workload="tiny", why="no node", not_before=None, would_go_to=None, refusals=[])
+    control.answer = (200, why.model_dump_json())
+    assert client.why("tiny") == why
+    assert control.asked == ("GET", "/v1/workloads/tiny/why")
 
 
 def test_deploying_sends_the_spec_and_reads_what_became_of_it(

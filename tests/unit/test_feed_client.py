@@ -11,7 +11,7 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpupool.contracts.feed import EndpointsView
+from gpupool.contracts.feed import EndpointsView, FeedWorkload
 from gpupool.contracts.feed_client import Backoff, FeedFollower
 from gpupool.fleet.workloads import Protocol
 from polling import eventually
@@ -132,7 +132,18 @@ async def test_it_asks_by_long_poll_and_without_a_revision_after_a_failure(token
     ]
 
 
-async def test_the_same_revision_is_no_news(token_file: Path) -> None:
+async def test_a_view_that_changed_under_the_same_revision_is_news(token_file: Path) -> None:
+    """As after a restart of control, when nodes are awaited in vain: no event, but fewer endpoints."""
+    workload = FeedWorkload(id="w", name="w", models=[], wanted=1, state="starting", created_at=1.0)
+    changed = view(5).model_copy(update={"workloads": [workload]})
+    control = Control(good(view(5)), web.Response(status=503), good(view(5, complete=False)), good(changed))
+    async with asyncio.timeout(PATIENCE), following(control, token_file) as (follower, taken):
+        await control.exhausted.wait()
+        assert taken == [5, 5]
+        assert follower.view == changed
+
+
+async def test_the_same_view_is_no_news(token_file: Path) -> None:
     control = Control(good(view(5)), good(view(5)), good(view(5)))
     async with asyncio.timeout(PATIENCE), following(control, token_file) as (_, taken):
         await control.exhausted.wait()

@@ -19,6 +19,8 @@ from gpupool.contracts.control import (
     NodeView,
     PlacementView,
     PoolView,
+    ScaleRequest,
+    WhyView,
     WorkloadView,
 )
 from gpupool.contracts.feed import EndpointsView
@@ -28,6 +30,8 @@ from gpupool.core.errors import DeadlineError, InvalidInputError, UnavailableErr
 from gpupool.fleet.workloads import Protocol
 
 ANSWER_SECONDS: Final = 30.0
+CURSOR_HEADER: Final = "X-Next-Cursor"
+"""Names where the next page of a list begins."""
 _T = TypeVar("_T")
 
 
@@ -65,11 +69,11 @@ class ControlClient:
 
     def nodes(self) -> list[NodeView]:
         """Return every node."""
-        return self._get(list[NodeView], "/v1/nodes")
+        return self._list(list[NodeView], "/v1/nodes")
 
     def devices(self) -> list[DeviceView]:
         """Return every device with its claims."""
-        return self._get(list[DeviceView], "/v1/devices")
+        return self._list(list[DeviceView], "/v1/devices")
 
     def deploy(self, spec: SpecFile) -> DeployReply:
         """Want a workload: make it, or change the one of that name."""
@@ -78,7 +82,7 @@ class ControlClient:
 
     def workloads(self) -> list[WorkloadView]:
         """Return every workload that is wanted."""
-        return self._get(list[WorkloadView], "/v1/workloads")
+        return self._list(list[WorkloadView], "/v1/workloads")
 
     def workload(self, name: str) -> WorkloadView:
         """Return one workload; raise NotFoundError when there is none of that name."""
@@ -88,9 +92,18 @@ class ControlClient:
         """Want a workload no longer; its placements end politely. Raise NotFoundError when there is none."""
         self._send("DELETE", f"/v1/workloads/{_part(name)}")
 
+    def scale_workload(self, name: str, wanted: int) -> WorkloadView:
+        """Want ``wanted`` (0-1000) instances of a workload."""
+        body = ScaleRequest(wanted=wanted).model_dump()
+        return _parsed(WorkloadView, self._send("POST", f"/v1/workloads/{_part(name)}/scale", json=body))
+
+    def why(self, name: str) -> WhyView:
+        """Return why a workload is not placed as wanted, or where another instance would go."""
+        return self._get(WhyView, f"/v1/workloads/{_part(name)}/why")
+
     def placements(self, *, workload: str | None = None, live: bool | None = None) -> list[PlacementView]:
         """Return placements, all or those of one workload, all or only live (or only final) ones."""
-        return self._get(list[PlacementView], "/v1/placements", workload=workload, live=live)
+        return self._list(list[PlacementView], "/v1/placements", workload=workload, live=live)
 
     def logs(self, placement_id: str, lines: int = 100) -> str:
         """Return the last ``lines`` (>= 1) lines that a placement's process wrote."""
@@ -105,8 +118,19 @@ class ControlClient:
         return self._get(EndpointsView, "/v1/endpoints", protocol=str(protocol))
 
     def _get(self, kind: type[_T], path: str, /, *, hold: float = 0.0, **parameters: Any) -> _T:
-        given = {key: value for key, value in parameters.items() if value is not None}
-        return _parsed(kind, self._send("GET", path, given, hold=hold))
+        return _parsed(kind, self._send("GET", path, _given(parameters), hold=hold))
+
+    def _list(self, kind: type[list[_T]], path: str, /, **parameters: Any) -> list[_T]:
+        """Return a whole list, page by page."""
+        found: list[_T] = []
+        cursor: str | None = None
+        while True:
+            reply = self._send("GET", path, _given(parameters | {"cursor": cursor}))
+            page = _parsed(kind, reply)
+            found += page
+            cursor = reply.headers.get(CURSOR_HEADER)
+            if cursor is None or not page:
+                return found
 
     def _send(
         self, method: str, path: str, parameters: Any = None, *, json: Any = None, hold: float = 0.0
@@ -143,6 +167,10 @@ def _parsed(kind: type[_T], reply: httpx.Response) -> _T:
             f"The answer of {reply.request.url} is not what this version expects.",
             remedy="Check that the address is control's and that both sides run the same version.",
         ) from error
+
+
+def _given(parameters: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in parameters.items() if value is not None}
 
 
 def _json_or_none(reply: httpx.Response) -> Any:

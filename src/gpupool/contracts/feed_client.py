@@ -33,7 +33,7 @@ class Backoff:
     """Growing pauses between failed polls, with jitter so that followers do not return in step."""
 
     first_seconds: float = 0.2
-    limit_seconds: float = 10.0
+    limit_seconds: float = 5.0
 
     def pause(self, failures: int, random_unit: float) -> float:
         """Return the seconds to wait after ``failures`` (>= 1) in a row; ``random_unit`` is in [0, 1).
@@ -42,6 +42,12 @@ class Backoff:
         """
         full = min(self.limit_seconds, self.first_seconds * 2.0 ** min(failures - 1, 30))
         return full * (0.5 + 0.5 * random_unit)
+
+
+class IncompleteViewError(UnavailableError):
+    """Control does not yet know everything that can be called."""
+
+    default_remedy = "Wait: control completes its view as soon as its nodes have answered."
 
 
 class FeedFollower:
@@ -84,7 +90,7 @@ class FeedFollower:
                     news = await self._poll(session)
                 except GpupoolError as error:
                     self._fail(error)
-                    await self._pause()
+                    await asyncio.sleep(self._pause(error))
                     continue
                 self._recover()
                 if not news:
@@ -94,8 +100,8 @@ class FeedFollower:
         """Ask once and take what came; return whether it was news."""
         view = await self._ask(session)
         if not view.complete:
-            raise UnavailableError("Control's answer is not complete yet; the last view stays in force.")
-        if self.view is not None and view.revision == self.view.revision:
+            raise IncompleteViewError
+        if view == self.view:
             return False
         self.view = view
         self._on_view(view)
@@ -143,8 +149,10 @@ class FeedFollower:
             log.info("feed_back", url=self._url, failures=self._failures)
         self._failures, self.trouble = 0, None
 
-    async def _pause(self) -> None:
-        await asyncio.sleep(self._backoff.pause(self._failures, random.random()))
+    def _pause(self, error: GpupoolError) -> float:
+        """A control that answers needs no growing pauses: its view is complete within moments."""
+        failures = 1 if isinstance(error, IncompleteViewError) else self._failures
+        return self._backoff.pause(failures, random.random())
 
 
 async def _read(reply: aiohttp.ClientResponse) -> bytes:
