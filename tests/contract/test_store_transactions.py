@@ -305,6 +305,16 @@ async def test_a_closed_store_says_so(store: Store) -> None:
             pass
 
 
+async def test_closing_waits_for_who_is_at_work(store: Store) -> None:
+    async with store.write() as writer, store.read() as view:
+        closing = asyncio.create_task(store.close())
+        await asyncio.sleep(0)
+        await writer.emit(an_event())
+        assert await view.events() == []
+        assert not closing.done()
+    await closing
+
+
 async def test_many_readers_wait_for_their_turn(store: Store) -> None:
     async with store.write() as writer:
         _, device, workload = await put_ground(writer)

@@ -1,6 +1,7 @@
 """Trouble with the database reaches callers as StorageError that says what to do, and passes when the trouble does."""
 
 import sqlite3
+import traceback
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -11,9 +12,8 @@ from sqlalchemy import event, text
 from sqlalchemy.engine import ExceptionContext
 
 import gpupool.store.sql_writer
-from fleet_samples import a_node, an_event, new_database, put_ground
-from gpupool.core.errors import StorageError
-from gpupool.store.faults import storage_error
+from fleet_samples import NOON, a_node, a_spec, a_workload, an_event, new_database, put_ground
+from gpupool.core.errors import ConflictError, StorageError
 from gpupool.store.sql_store import SqlStore
 
 
@@ -143,10 +143,19 @@ async def test_a_lost_table_is_told_with_the_way_to_mend_it(
     assert "migrate" in caught.value.remedy
 
 
-def test_a_message_never_holds_parameters() -> None:
-    error = storage_error(sqlite3.OperationalError("database or disk is full"))
-    assert error.message == "The database refused: database or disk is full."
-    assert "Free space" in error.remedy
+async def test_neither_a_message_nor_a_traceback_holds_what_was_stored(
+    store: SqlStore, stranger: sqlite3.Connection
+) -> None:
+    secret = "hunter2"
+    stranger.execute("CREATE TRIGGER refuse BEFORE INSERT ON workloads BEGIN SELECT RAISE(FAIL, 'no'); END")
+    workload = a_workload(spec=a_spec(env={"TOKEN": secret}))
+    naive = a_workload(spec=a_spec(env={"TOKEN": secret}), not_before=NOON.replace(tzinfo=None))
+    for kept in (workload, naive):
+        with pytest.raises((StorageError, ConflictError)) as caught:
+            async with store.write() as writer:
+                await writer.put_workload(kept)
+        assert secret not in "".join(traceback.format_exception(caught.value))
+        assert "INSERT" not in caught.value.message
 
 
 async def test_a_moment_without_a_time_zone_is_refused(store: SqlStore) -> None:

@@ -74,7 +74,7 @@ def test_the_check_and_the_partial_index_are_there_too(tmp_path: Path) -> None:
         stored = "\n".join(str(row[0]) for row in connection.execute("SELECT sql FROM sqlite_master"))
     assert "CHECK (mib >= 0)" in stored
     assert "AUTOINCREMENT" in stored
-    assert "WHERE NOT deleted" in stored
+    assert "WHERE deleted = 0" in stored
 
 
 def test_the_known_revisions_are_those_of_the_steps() -> None:

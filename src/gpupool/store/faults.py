@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Final
 
-from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError, StatementError
 
 from gpupool.core.errors import ConflictError, StorageError
 
@@ -35,8 +35,8 @@ def is_busy(error: Exception) -> bool:
 
 
 def storage_error(error: Exception) -> StorageError:
-    """Return the StorageError that tells a person about ``error``, without SQL and parameters in it."""
-    cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    """Return the StorageError that tells a person about ``error``, without SQL and parameters (secrets!) in it."""
+    cause = error.orig if isinstance(error, StatementError) and error.orig is not None else error
     told = str(cause) or type(cause).__name__
     remedy = next((text for signs, text in _REMEDIES if any(sign in told.lower() for sign in signs)), None)
     return StorageError(f"The database refused: {told}.", remedy=remedy)

@@ -37,19 +37,29 @@ class SqlStore:
         self._busy_seconds = busy_seconds
         self._clock = clock or SystemClock()
         self._closed = False
+        self._views = 0
+        self._no_view = asyncio.Event()
+        self._no_view.set()
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[SqlReader]:
         """Open a consistent view: what is committed when it first reads, until its block ends."""
         self._check_open()
-        with translated():
-            connection = await self._readers.connect()
+        self._views += 1
+        self._no_view.clear()
         try:
             with translated():
-                await connection.begin()
-            yield SqlReader(connection)
+                connection = await self._readers.connect()
+            try:
+                with translated():
+                    await connection.begin()
+                yield SqlReader(connection)
+            finally:
+                await _to_its_end(_give_back(connection))
         finally:
-            await _to_its_end(_give_back(connection))
+            self._views -= 1
+            if not self._views:
+                self._no_view.set()
 
     @asynccontextmanager
     async def write(self) -> AsyncIterator[SqlWriter]:
@@ -105,9 +115,10 @@ class SqlStore:
             raise StorageError("The store is closed.", remedy="Start the process again.")
 
     async def close(self) -> None:
-        """Wait for the writer at work, then give back every connection; safe to repeat."""
+        """Take nothing new, wait for who is at work, then give back every connection; safe to repeat."""
+        self._closed = True
         async with self._turn:
-            self._closed = True
+            await self._no_view.wait()
             with translated():
                 await self._readers.dispose()
                 await self._writers.dispose()

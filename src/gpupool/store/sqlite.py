@@ -61,4 +61,6 @@ def _engine(
         pool_size=connections,
         max_overflow=0,
         pool_timeout=POOL_SECONDS,
+        # Parameters hold what people put into their workloads' environment; no log line needs them.
+        hide_parameters=True,
     )

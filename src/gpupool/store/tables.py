@@ -109,12 +109,12 @@ WORKLOADS: Final = Table(
     Column("why", String),
     Column("created_at", UtcDateTime, nullable=False),
     Index(None, "created_at", "id"),
-    # A name is free again once its workload is deleted.
+    # A name is free again once its workload is deleted. SQLite uses the index only for the very same words.
     Index(
         "uq_workloads_living_name",
         "name",
         unique=True,
-        sqlite_where=text("NOT deleted"),
+        sqlite_where=text("deleted = 0"),
         postgresql_where=text("NOT deleted"),
     ),
 )
@@ -137,7 +137,9 @@ PLACEMENTS: Final = Table(
     Column("changed_at", UtcDateTime, nullable=False),
     Index(None, "created_at", "id"),
     Index(None, "live", "created_at", "id"),
+    Index(None, "node_id", "created_at", "id"),
     Index(None, "node_id", "live", "created_at", "id"),
+    Index(None, "workload_id", "created_at", "id"),
     Index(None, "workload_id", "live", "created_at", "id"),
 )
 
@@ -145,11 +147,12 @@ CLAIMS: Final = Table(
     "claims",
     METADATA,
     Column("placement_id", ForeignKey("placements.id"), primary_key=True),
-    Column("device_id", ForeignKey("devices.id"), primary_key=True, index=True),
+    Column("device_id", ForeignKey("devices.id"), primary_key=True),
     Column("mode", String, nullable=False),
     Column("mib", Integer, nullable=False),
     Column("priority", Integer, nullable=False),
     CheckConstraint("mib >= 0", name="mib"),
+    Index(None, "device_id", "placement_id"),
 )
 
 JOBS: Final = Table(
@@ -157,7 +160,7 @@ JOBS: Final = Table(
     METADATA,
     Column("id", String, primary_key=True),
     Column("workload_id", ForeignKey("workloads.id"), nullable=False),
-    Column("placement_id", ForeignKey("placements.id")),
+    Column("placement_id", ForeignKey("placements.id"), index=True),
     Column("state", String, nullable=False),
     Column("reason", String),
     Column("created_at", UtcDateTime, nullable=False),

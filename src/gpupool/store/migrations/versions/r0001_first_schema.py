@@ -89,7 +89,7 @@ def _workloads() -> None:
         "workloads",
         ["name"],
         unique=True,
-        sqlite_where=sa.text("NOT deleted"),
+        sqlite_where=sa.text("deleted = 0"),
         postgresql_where=sa.text("NOT deleted"),
     )
 
@@ -114,15 +114,14 @@ def _placements() -> None:
         sa.PrimaryKeyConstraint("id", name="pk_placements"),
     )
     op.create_index("ix_placements_created_at_id", "placements", ["created_at", "id"])
-    op.create_index("ix_placements_live_created_at_id", "placements", ["live", "created_at", "id"])
-    op.create_index(
-        "ix_placements_node_id_live_created_at_id", "placements", ["node_id", "live", "created_at", "id"]
-    )
-    op.create_index(
-        "ix_placements_workload_id_live_created_at_id",
-        "placements",
+    for columns in (
+        ["live", "created_at", "id"],
+        ["node_id", "created_at", "id"],
+        ["node_id", "live", "created_at", "id"],
+        ["workload_id", "created_at", "id"],
         ["workload_id", "live", "created_at", "id"],
-    )
+    ):
+        op.create_index(f"ix_placements_{'_'.join(columns)}", "placements", columns)
 
 
 def _claims() -> None:
@@ -138,7 +137,7 @@ def _claims() -> None:
         sa.ForeignKeyConstraint(["placement_id"], ["placements.id"], name="fk_claims_placement_id"),
         sa.PrimaryKeyConstraint("placement_id", "device_id", name="pk_claims"),
     )
-    op.create_index("ix_claims_device_id", "claims", ["device_id"])
+    op.create_index("ix_claims_device_id_placement_id", "claims", ["device_id", "placement_id"])
 
 
 def _jobs() -> None:
@@ -155,6 +154,7 @@ def _jobs() -> None:
         sa.ForeignKeyConstraint(["workload_id"], ["workloads.id"], name="fk_jobs_workload_id"),
         sa.PrimaryKeyConstraint("id", name="pk_jobs"),
     )
+    op.create_index("ix_jobs_placement_id", "jobs", ["placement_id"])
     op.create_index("ix_jobs_created_at_id", "jobs", ["created_at", "id"])
     op.create_index("ix_jobs_workload_id_created_at_id", "jobs", ["workload_id", "created_at", "id"])
 

@@ -1,0 +1,58 @@
+"""SQLite is set up so that nothing acknowledged is lost, and every list call finds its rows through an index."""
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from sqlalchemy import ClauseElement, Delete, Insert, Select, Update, text
+from sqlalchemy.dialects import sqlite
+
+from fleet_samples import new_database
+from gpupool.store import claiming, sql_reader, sql_writer
+from gpupool.store.sql_store import SqlStore
+
+SETTINGS = {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1}
+STATEMENTS: dict[str, ClauseElement] = {
+    **{
+        name: value
+        for name, value in vars(sql_reader).items()
+        if isinstance(value, (Select, Delete, Insert, Update))
+    },
+    **{f"_PLACEMENTS{names}": value for names, value in sql_reader._PLACEMENTS.items()},
+    **{f"_CLAIMS{names}": value for names, value in sql_reader._CLAIMS.items()},
+    **{
+        name: value
+        for name, value in vars(sql_writer).items()
+        if isinstance(value, (Select, Delete, Insert, Update))
+    },
+    **{f"TAKE {mode}": value for mode, value in claiming.TAKE.items()},
+}
+
+
+@pytest_asyncio.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
+    opened = SqlStore(new_database(tmp_path))
+    yield opened
+    await opened.close()
+
+
+async def test_writer_and_readers_are_set_up_for_safety(store: SqlStore) -> None:
+    async with store.write() as writer, store.read() as view:
+        for user in (writer, view):
+            for name, wanted in SETTINGS.items():
+                found = await user._connection.execute(text(f"PRAGMA {name}"))
+                assert found.scalar_one() == wanted, name
+        assert (await view._connection.execute(text("PRAGMA query_only"))).scalar_one() == 1
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+async def test_no_statement_walks_a_whole_table_or_sorts(store: SqlStore, name: str) -> None:
+    named = str(STATEMENTS[name].compile(dialect=sqlite.dialect(paramstyle="named")))
+    parameters = dict.fromkeys(re.findall(r":(\w+)", named), 1)
+    async with store.write() as writer:
+        rows = await writer._connection.execute(text(f"EXPLAIN QUERY PLAN {named}"), parameters)
+        plan = [row.detail for row in rows]
+    assert [line for line in plan if "TEMP B-TREE" in line] == []
+    assert [line for line in plan if line.startswith("SCAN") and "USING" not in line] == []
