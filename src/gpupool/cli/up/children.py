@@ -64,21 +64,25 @@ class Child:
     def wait_ready(self, client: httpx.Client, seconds: float) -> float:
         """Block until ``/healthz`` answers with this very instance; return the seconds it took.
 
-        Raises EnvironmentProblemError with the log's last line when the process dies, DeadlineError after ``seconds``.
+        Raises EnvironmentProblemError when the process dies, DeadlineError after ``seconds``.
         """
         begun = time.monotonic()
         while time.monotonic() - begun < seconds:
-            if self.exit_code() is not None:
-                raise EnvironmentProblemError(
-                    f"The {self.role} process ended at once ({ended_how(self.exit_code())}): {self.last_words()}",
-                    remedy=f"Mend what it says; its whole log is {self.log}.",
-                )
+            self.check_alive()
             if self._is_ours(client):
                 return time.monotonic() - self._started
             time.sleep(0.02)
         raise DeadlineError(
             f"The {self.role} process is not ready after {seconds:g} s.", remedy=f"Its log is {self.log}."
         )
+
+    def check_alive(self) -> None:
+        """Raise EnvironmentProblemError, with the log's last lines, when the process has died."""
+        if self.exit_code() is not None:
+            raise EnvironmentProblemError(
+                f"The {self.role} process ended at once ({ended_how(self.exit_code())}): {self.last_words()}",
+                remedy=f"Mend what it says; its whole log is {self.log}.",
+            )
 
     def _is_ours(self, client: httpx.Client) -> bool:
         try:

@@ -1,6 +1,7 @@
 """From the checks before the start to the last process gone, whatever happens in between."""
 
 import json
+import os
 from typing import Final
 
 import typer
@@ -19,6 +20,7 @@ STOPPED_AT_ONCE: Final = 130
 def run(plan: UpPlan, *, as_json: bool) -> int:
     """Do one ``up`` and return its exit code; raises GpupoolError when a check or a step fails, with nothing left behind."""
     progress = Progress(to_stderr=as_json)
+    os.umask(0o077)
     plan.home.prepare()
     if plan.demo:
         check_packages()

@@ -80,6 +80,7 @@ class Session:
     def _wait_devices(self, client: "ControlClient") -> "list[DeviceView]":
         deadline = time.monotonic() + _NODE_SECONDS
         while time.monotonic() < deadline:
+            self.pool.agent.check_alive()
             nodes = [node for node in client.nodes() if node.connected]
             if nodes:
                 self.progress.say(f"node {nodes[0].name} joined")
