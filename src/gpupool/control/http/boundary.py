@@ -43,7 +43,7 @@ class Boundary:
             await self._app(scope, receive, named_send)
         except GpupoolError as error:
             status = error.status
-            await problem_response(error, request_id, {"Connection": "close"})(scope, receive, send)
+            await problem_response(error, request_id, {"Connection": "close"})(scope, receive, named_send)
         finally:
             self._metrics.count(scope, status, time.perf_counter() - begun)
 

@@ -17,6 +17,8 @@ MAX_HEADER_BYTES: Final = 32 * 1024
 MAX_HEADERS: Final = 100
 MAX_TARGET_BYTES: Final = 8 * 1024
 BODY_SECONDS: Final = 30.0
+DROPPED: Final = 4
+"""A body is read up to so many times its limit before its sender is cut off."""
 
 
 class HeadersTooLargeError(TooLargeError):
@@ -73,19 +75,25 @@ class BodyLimits:
 
 
 async def read_body(scope: Scope, receive: Receive) -> bytes | None:
-    """Return the whole body, or None when the client left; raise TooLargeError beyond the limit of the path."""
+    """Return the whole body, or None when the client left; raise TooLargeError beyond the limit of the path.
+
+    A body somewhat too large is read to its end (and dropped), since a sender that is cut off sees a broken
+    connection instead of the answer.
+    """
     limit = body_limit(scope["path"])
-    too_large = TooLargeError(f"The body is larger than {limit} bytes.")
     declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
-    if declared.isdigit() and int(declared) > limit:
-        raise too_large
-    body = bytearray()
-    while True:
+    length = int(declared) if declared.isdigit() else 0
+    body, size = bytearray(), 0
+    more = length <= DROPPED * limit
+    while more:
         message = await receive()
         if message["type"] == "http.disconnect":
             return None
-        body += message.get("body", b"")
-        if len(body) > limit:
-            raise too_large
-        if not message.get("more_body", False):
-            return bytes(body)
+        piece = message.get("body", b"")
+        size += len(piece)
+        if size <= limit:
+            body += piece
+        more = message.get("more_body", False) and size <= DROPPED * limit
+    if max(size, length) > limit:
+        raise TooLargeError(f"The body is larger than {limit} bytes.")
+    return bytes(body)

@@ -35,7 +35,7 @@ def problem_response(
     error: GpupoolError, request_id: str, headers: Mapping[str, str] | None = None
 ) -> Response:
     """Return the answer that carries ``error``."""
-    extra = {"X-Request-Id": request_id, **(headers or {})}
+    extra = dict(headers or {})
     if error.status == 401:
         extra["WWW-Authenticate"] = "Bearer"
     if error.status in _RETRY_STATUSES:
@@ -80,7 +80,9 @@ async def _unforeseen(request: Request, error: Exception) -> Response:
     request_id = request_id_of(request.scope)
     _LOG.error("request.crashed", path=request.url.path, request_id=request_id, exc_info=error)
     remedy = f"Look for {request_id} in control's log and report what it says."
-    return problem_response(GpupoolError("Control failed on this request.", remedy=remedy), request_id)
+    # Sent outside the boundary, which gives every other answer its request id.
+    fault = GpupoolError("Control failed on this request.", remedy=remedy)
+    return problem_response(fault, request_id, {"X-Request-Id": request_id})
 
 
 def add_problem_handlers(app: FastAPI) -> None:
