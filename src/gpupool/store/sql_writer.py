@@ -191,7 +191,8 @@ class SqlWriter(SqlReader):
         held = await self.claims(device_id=device.id)
         if any(own.placement_id == placement.id for own in held):
             return ClaimRefusedError(f"The placement {placement.id} holds the device {device.id} already.")
-        return ClaimRefusedError(f"The device {device.id} is {refusal(device, held, claim.mode, claim.mib)}.")
+        reason = refusal(device, held, claim.mode, claim.mib)
+        return ClaimRefusedError(f"The device {device.id} refuses the claim: {reason}.")
 
     async def emit(self, event: Event) -> int:
         """Append an event to the outbox and return its ``seq``."""
