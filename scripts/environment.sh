@@ -121,6 +121,7 @@ clean_up() {
 }
 
 interrupted() {
+    end_spinner
     printf '\nInterrupted: the half-made environment is removed. Run the command again to go on.\n' >&2
     exit "$1"
 }
@@ -190,6 +191,20 @@ obtain_python() {
     stop "No fitting Python could be found or installed (log: $log)." \
         "Run this, then the same command again:" \
         "sudo apt-get update && sudo apt-get install -y $offered $offered-venv"
+}
+
+obtain_libraries() {
+    # Two C libraries that wheels take for granted and a bare machine may lack: library, then its package.
+    missing=
+    for pair in libgomp.so.1:libgomp1 libstdc++.so.6:libstdc++6; do
+        "$python" -c 'import ctypes, sys; ctypes.CDLL(sys.argv[1])' "${pair%%:*}" 2>/dev/null ||
+            missing="$missing ${pair#*:}"
+    done
+    [ -n "$missing" ] || return 0
+    # shellcheck disable=SC2086 # a list of words
+    if is_root_with_apt && apt_install $missing; then return 0; fi
+    stop "The system packages that the inference engine needs are not there:$missing." \
+        "Run this, then the same command again:" "sudo apt-get update && sudo apt-get install -y$missing"
 }
 
 # --- Making the environment -------------------------------------------------------------------------------
@@ -328,6 +343,7 @@ install_environment() {
     say "Installing gpupool into $venv (the installers write to $log)"
     if ! find_python; then obtain_python; fi
     say "Python: $python ($("$python" -c 'import platform; print(platform.python_version())'))"
+    obtain_libraries
     require_space
     if [ -f "$stamp" ] && [ -x "$venv/bin/python" ]; then
         widen_environment || make_environment

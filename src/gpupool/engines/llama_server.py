@@ -72,10 +72,15 @@ class LlamaServer:
 def _load_engine() -> Any:
     try:
         return importlib.import_module("xllamacpp")
+    except ModuleNotFoundError as error:
+        raise EngineError(
+            "The package xllamacpp is not installed.",
+            remedy="Install the demo's packages: run ./up (or install gpupool[demo]).",
+        ) from error
     except ImportError as error:
         raise EngineError(
             f"The package xllamacpp cannot be loaded: {error}.",
-            remedy="Install the demo's packages: run ./up (or install gpupool[demo]).",
+            remedy="Install the system library it names (on Debian and Ubuntu: apt-get install libgomp1 libstdc++6).",
         ) from error
 
 
