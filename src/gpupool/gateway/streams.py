@@ -6,6 +6,7 @@ they are.
 """
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 from gpupool.gateway.naming import MARK, ModelName
@@ -35,9 +36,9 @@ class EventStream:
         start = max(0, len(self._buffer) - _LONGEST_END)
         buffer, done = self._buffer + piece, 0
         events = []
-        for match in _END.finditer(buffer, start):
-            events.append(self._pass(buffer[done : match.end()]))
-            done = match.end()
+        for end in _ends(buffer, start):
+            events.append(self._pass(buffer[done:end]))
+            done = end
         self._buffer = buffer[done:]
         if len(self._buffer) > self._limit:
             raise EventTooLargeError
@@ -58,8 +59,22 @@ class EventStream:
         return event
 
 
+def _ends(buffer: bytes, start: int) -> Iterator[int]:
+    """Give the place after each empty line, looked for from ``start``."""
+    if b"\r" in buffer:
+        yield from (match.end() for match in _END.finditer(buffer, start))
+        return
+    while (at := buffer.find(b"\n\n", start)) >= 0:
+        start = at + 2
+        yield start
+
+
 def rename_in_event(event: bytes, model: ModelName) -> bytes:
     """Return one event with the model renamed in its data, which may be spread over several ``data`` lines."""
+    if event.startswith(b"data:") and event.find(b"\n") == len(event) - 2 and b"\r" not in event:
+        data = _value(event[:-2])
+        renamed = model.put_into(data)
+        return event if renamed is data else event[: len(event) - len(data) - 2] + renamed + b"\n\n"
     lines = [(match[1], match[2]) for match in _LINE.finditer(event) if match[0]]
     places = [index for index, (line, _) in enumerate(lines) if line.startswith(b"data:")]
     data = b"\n".join(_value(lines[index][0]) for index in places)
