@@ -46,7 +46,9 @@ def test_every_pin_has_a_hash(checkout: Path, lock: str) -> None:
 def test_no_pin_on_linux_hangs_on_a_python_version(checkout: Path, lock: str) -> None:
     """Ubuntu 22.04's Python is 3.11.0rc1, which pip counts as neither below nor above 3.12: it would get neither."""
     markers = [m["marker"] for m in map(PIN.match, lines(checkout, lock)) if m and m["marker"]]
-    assert [one for one in markers if "python" in one and "sys_platform == " not in one and "PyPy" not in one] == []
+    assert [
+        one for one in markers if "python" in one and "sys_platform == " not in one and "PyPy" not in one
+    ] == []
 
 
 def test_the_smaller_locks_are_cut_from_the_whole(checkout: Path) -> None:
