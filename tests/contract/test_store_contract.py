@@ -403,3 +403,12 @@ async def test_a_key_is_new_once_in_its_scope(store: Store) -> None:
     async with store.write() as writer:
         assert not await writer.first_time("node-1", "rep-1")
         assert await writer.first_time("node-1", "rep-2")
+
+
+@pytest.mark.parametrize("limit", [499, 500, 501, 1000, 1700])
+async def test_a_long_list_comes_whole(store: Store, limit: int) -> None:
+    async with store.write() as writer:
+        for number in range(1600):
+            await writer.emit(an_event(count=number))
+        events = await writer.events(limit=limit)
+    assert [event.data["count"] for event in events] == list(range(min(limit, 1600)))

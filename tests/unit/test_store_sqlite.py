@@ -1,5 +1,6 @@
 """SQLite is set up so that nothing acknowledged is lost, and every list call finds its rows through an index."""
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -9,8 +10,10 @@ import pytest_asyncio
 from sqlalchemy import ClauseElement, Delete, Insert, Select, Update, text
 from sqlalchemy.dialects import sqlite
 
-from fleet_samples import new_database
-from gpupool.store import claiming, sql_reader, sql_writer
+from fleet_samples import an_event, new_database
+from gpupool.fleet.events import Event
+from gpupool.store import claiming, codecs, sql_reader, sql_writer
+from gpupool.store.codecs import AnyRow
 from gpupool.store.sql_store import SqlStore
 
 SETTINGS = {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1}
@@ -56,3 +59,28 @@ async def test_no_statement_walks_a_whole_table_or_sorts(store: SqlStore, name: 
         plan = [row.detail for row in rows]
     assert [line for line in plan if "TEMP B-TREE" in line] == []
     assert [line for line in plan if line.startswith("SCAN") and "USING" not in line] == []
+
+
+async def test_decoding_a_long_list_lets_others_run(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    turn = 0
+    decoded_in: list[int] = []
+
+    async def count_turns() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    def decode_event(row: AnyRow) -> Event:
+        decoded_in.append(turn)
+        return codecs.decode_event(row)
+
+    monkeypatch.setattr(sql_reader, "decode_event", decode_event)
+    other = asyncio.create_task(count_turns())
+    async with store.write() as writer:
+        for _ in range(1600):
+            await writer.emit(an_event())
+        await writer.events(limit=5000)
+    other.cancel()
+    assert len(decoded_in) == 1600
+    assert max(decoded_in.count(turn) for turn in set(decoded_in)) <= 500

@@ -3,6 +3,7 @@
 Statements are built once, when the module is loaded: building costs more than running the small ones.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
@@ -34,6 +35,8 @@ from gpupool.store.faults import translated
 from gpupool.store.tables import CLAIMS, COMMANDS, DEVICES, EVENTS, JOBS, NODES, PLACEMENTS, WORKLOADS
 
 T = TypeVar("T")
+_PART: Final = 500
+"""Rows decoded in one go; a fleet's worth of them would hold up the event loop."""
 
 _NODES: Final = select(NODES).order_by(NODES.c.joined_at, NODES.c.id)
 _NODE: Final = select(NODES).where(NODES.c.id == bindparam("id"))
@@ -110,7 +113,12 @@ class SqlReader:
     ) -> list[T]:
         with translated(), readable(decode.__name__.removeprefix("decode_")):
             result = await self._connection.execute(statement, parameters)
-            return [decode(row) for row in result.all()]
+            found: list[T] = []
+            for part in result.partitions(_PART):
+                found.extend(decode(row) for row in part)
+                if len(part) == _PART:
+                    await asyncio.sleep(0)
+            return found
 
     async def _one(
         self, decode: Callable[[AnyRow], T], statement: Executable, parameters: Mapping[str, Any]
