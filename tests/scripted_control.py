@@ -7,7 +7,7 @@ told. It decides nothing.
 import asyncio
 import secrets
 from contextlib import suppress
-from typing import Any
+from typing import Any, Self
 
 from aiohttp import web
 
@@ -51,7 +51,7 @@ class ScriptedControl:
         """Where it listens."""
         return f"http://127.0.0.1:{self.port}"
 
-    async def __aenter__(self) -> "ScriptedControl":
+    async def __aenter__(self) -> Self:
         app = web.Application(client_max_size=8 * 2**20)
         app.add_routes(
             [

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from polling import eventually
-from workloads import HEALTHY, bare, order
 
 from gpupool.core.errors import InvalidInputError, NotFoundError
 from gpupool.core.processes import identify
 from gpupool.fleet.ports.runtime import Instance, InstanceState, Runtime
 from gpupool.runtimes.process import ProcessRuntime
+from polling import eventually
+from workloads import HEALTHY, bare, order
 
 
 @pytest_asyncio.fixture
@@ -39,8 +39,11 @@ async def test_a_server_becomes_healthy_on_its_port(runtime: Runtime) -> None:
     first = await runtime.launch(wanted)
     assert first.state in {InstanceState.STARTING, InstanceState.RUNNING, InstanceState.HEALTHY}
     seen = await see(runtime, wanted.placement_id, InstanceState.HEALTHY)
-    assert seen.port is not None and 30000 <= seen.port <= 32767
-    assert seen.pid is not None and seen.reason is None and seen.restarts == 0
+    assert seen.port is not None
+    assert 30000 <= seen.port <= 32767
+    assert seen.pid is not None
+    assert seen.reason is None
+    assert seen.restarts == 0
 
 
 async def test_launching_again_returns_the_one_that_runs(runtime: Runtime) -> None:
@@ -61,7 +64,8 @@ async def test_stop_returns_when_the_process_is_gone_and_may_be_repeated(runtime
     wanted = order(HEALTHY)
     launched = await runtime.launch(wanted)
     await runtime.stop(wanted.placement_id)
-    assert launched.pid is not None and identify(launched.pid) is None
+    assert launched.pid is not None
+    assert identify(launched.pid) is None
     seen = await see(runtime, wanted.placement_id, InstanceState.EXITED)
     assert seen.reason == "stopped"
     await runtime.stop(wanted.placement_id)
@@ -78,7 +82,8 @@ async def test_an_exit_is_told_with_its_code_and_last_words(runtime: Runtime) ->
     await runtime.launch(wanted)
     seen = await see(runtime, wanted.placement_id, InstanceState.EXITED)
     assert seen.reason is not None
-    assert seen.reason.startswith("exit: code 3 after ") and seen.reason.endswith("no weights found")
+    assert seen.reason.startswith("exit: code 3 after ")
+    assert seen.reason.endswith("no weights found")
 
 
 async def test_a_missing_executable_is_told_at_once(runtime: Runtime) -> None:
@@ -112,7 +117,7 @@ async def test_forget_leaves_a_running_instance_alone(runtime: Runtime) -> None:
 async def test_changed_wakes_up_for_every_new_state(runtime: Runtime) -> None:
     wanted = order(HEALTHY)
     await runtime.launch(wanted)
-    states = []
+    states: list[InstanceState] = []
     while not states or states[-1] is not InstanceState.HEALTHY:
         await runtime.changed()
         states.append((await runtime.instances())[0].state)

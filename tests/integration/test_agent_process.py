@@ -13,6 +13,7 @@ from gpupool.core.records import ProcessRecord
 from gpupool.fleet.devices import DeviceKind
 from gpupool.fleet.placements import PlacementState
 from gpupool.runtimes.process.cleanup import end_recorded
+from gpupool.runtimes.process.table import read_entry, resident_mib
 from polling import eventually
 from scripted_control import ScriptedControl
 from workloads import bare
@@ -45,13 +46,16 @@ async def active(control: ScriptedControl, placement_id: str) -> int:
 async def test_it_joins_and_tells_everything_first(control: ScriptedControl, agent: AgentProcess) -> None:
     agent.start(control)
     await eventually(lambda: control.streams)
-    assert control.joins[0].name == "tested" and control.joins[0].address == "127.0.0.1"
+    assert control.joins[0].name == "tested"
+    assert control.joins[0].address == "127.0.0.1"
     first = control.reports[0]
-    assert first.complete and first.placements == []
+    assert first.complete
+    assert first.placements == []
     assert first.devices is not None
     assert [device.kind for device in first.devices if device.kind is DeviceKind.CPU] == [DeviceKind.CPU]
     record = ProcessRecord.read(agent.home / "run" / "agent.json")
-    assert record is not None and record.process.pid == agent.pid
+    assert record is not None
+    assert record.process.pid == agent.pid
 
 
 async def test_an_order_becomes_an_active_placement_and_a_stop_ends_it(
@@ -99,7 +103,8 @@ async def test_an_orderly_stop_ends_placements_and_says_goodbye(
     agent.send(signal.SIGTERM)
     assert await agent.ended() == 0
     last = control.reports[-1]
-    assert last.leaving and last.complete
+    assert last.leaving
+    assert last.complete
     assert [(item.placement_id, item.state) for item in last.placements] == [("pl-a", PlacementState.ENDED)]
     assert end_recorded(agent.runs) == []
     assert not (agent.home / "run" / "agent.json").exists()
@@ -139,7 +144,8 @@ async def test_a_killed_agent_leaves_its_placements_running_and_the_next_one_ado
     agent.start(control)
     await eventually(lambda: len(control.reports) > told)
     first = control.reports[told]
-    assert first.complete and [item.placement_id for item in first.placements] == ["pl-a"]
+    assert first.complete
+    assert [item.placement_id for item in first.placements] == ["pl-a"]
     assert await active(control, "pl-a") == port
     assert control.placements["pl-a"].restarts == 0
     control.order("stop", {"placement_id": "pl-a", "grace_seconds": 5})
@@ -156,7 +162,8 @@ async def test_a_placement_that_died_with_no_agent_there_is_told(
     await agent.kill()
     (ended,) = end_recorded(agent.runs)
     pid = int(ended.rpartition(" ")[2])
-    assert ended.startswith("tested (pl-a), pid ") and identify(pid) is None
+    assert ended.startswith("tested (pl-a), pid ")
+    assert identify(pid) is None
     agent.start(control)
     await eventually(lambda: control.state("pl-a") is PlacementState.ENDED)
     assert control.placements["pl-a"].reason == "stopped"
@@ -194,5 +201,6 @@ async def test_a_stand_in_gpu_is_labelled(control: ScriptedControl, agent: Agent
 async def test_it_stays_small(control: ScriptedControl, agent: AgentProcess) -> None:
     agent.start(control)
     await eventually(lambda: control.streams)
-    resident = int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{agent.pid}/status").read_text())[1])  # type: ignore[index]
-    assert resident < 80 * 1024
+    entry = read_entry(agent.pid)
+    assert entry is not None
+    assert resident_mib([entry]) < 80

@@ -5,7 +5,8 @@ step; the numbers of the command sequence belong to one node id and start anew w
 """
 
 import asyncio
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,7 +16,7 @@ from gpupool.contracts.agent_link import StartOrder
 from gpupool.core.files import read_json, write_private_json
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Wanted:
     """A placement that control has ordered and has not yet been told the end of."""
 
@@ -24,74 +25,112 @@ class Wanted:
     """Set once it was ordered to stop: seconds between the polite and the forced end."""
 
 
-@dataclass(slots=True)
-class Journal:
-    """The durable state of one agent. Change it through its methods only."""
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Everything that is in the journal at one moment."""
 
-    path: Path
     node_id: str | None = None
     last_seq: int = 0
-    """The highest command that is safe here."""
-    wanted: dict[str, Wanted] = field(default_factory=dict)
-    """By placement id."""
-    _saving: asyncio.Lock = field(default_factory=asyncio.Lock)
+    wanted: Mapping[str, Wanted] = field(default_factory=dict)
 
     @classmethod
-    def load(cls, path: Path) -> Self:
-        """Return the journal kept at ``path``, empty where there is none or it cannot be read."""
-        value: Any = read_json(path)
+    def from_json(cls, value: Any) -> Self:
+        """Return the entries in ``value``, none where it holds no journal."""
         try:
             wanted = {
                 name: Wanted(StartOrder.model_validate(entry["order"]), entry["stop_grace"])
                 for name, entry in value["wanted"].items()
             }
-            return cls(path, value["node_id"], int(value["last_seq"]), wanted)
+            return cls(value["node_id"], int(value["last_seq"]), wanted)
         except (TypeError, KeyError, ValueError, AttributeError, ValidationError):
-            return cls(path)
+            return cls()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON-ready form."""
+        return {
+            "node_id": self.node_id,
+            "last_seq": self.last_seq,
+            "wanted": {
+                name: {"order": entry.order.model_dump(mode="json"), "stop_grace": entry.stop_grace}
+                for name, entry in self.wanted.items()
+            },
+        }
+
+
+class Journal:
+    """The durable state of one agent.
+
+    A change counts only once it is on disk: every method that changes something raises EnvironmentProblemError where
+    it cannot be written, and then nothing has changed here either.
+    """
+
+    def __init__(self, path: Path, entries: Entries | None = None) -> None:
+        self._path = path
+        self._entries = entries or Entries()
+        self._saving = asyncio.Lock()
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Return the journal kept at ``path``, empty where there is none or it cannot be read."""
+        return cls(path, Entries.from_json(read_json(path)))
+
+    @property
+    def node_id(self) -> str | None:
+        """The id that control gave this node."""
+        return self._entries.node_id
+
+    @property
+    def last_seq(self) -> int:
+        """The highest command that is safe here."""
+        return self._entries.last_seq
+
+    @property
+    def wanted(self) -> Mapping[str, Wanted]:
+        """What control has ordered, by placement id; a snapshot."""
+        return self._entries.wanted
 
     async def adopt_identity(self, node_id: str) -> bool:
         """Note the id that control gave this node; True when it differs from the one the orders came under."""
         if node_id == self.node_id:
             return False
         stranger = self.node_id is not None
-        self.node_id, self.last_seq = node_id, 0
-        await self._save()
+        await self._change(lambda now: replace(now, node_id=node_id, last_seq=0))
         return stranger
 
     async def start(self, seq: int, order: StartOrder) -> None:
         """Keep an order; one for a placement already here changes nothing but the sequence."""
-        self.wanted.setdefault(order.placement_id, Wanted(order))
-        await self._passed(seq)
+        await self._change(lambda now: _passed(now, seq, {order.placement_id: Wanted(order), **now.wanted}))
 
     async def stop(self, seq: int, placement_id: str, grace_seconds: float) -> None:
         """Keep the wish that a placement ends; an unknown one is no error."""
-        known = self.wanted.get(placement_id)
-        if known is not None:
-            known.stop_grace = grace_seconds
-        await self._passed(seq)
+
+        def change(now: Entries) -> Entries:
+            known = now.wanted.get(placement_id)
+            ending = {placement_id: replace(known, stop_grace=grace_seconds)} if known else {}
+            return _passed(now, seq, {**now.wanted, **ending})
+
+        await self._change(change)
 
     async def passed(self, seq: int) -> None:
         """Note a command that leaves nothing to keep."""
-        await self._passed(seq)
+        await self._change(lambda now: _passed(now, seq, now.wanted))
 
-    async def drop(self, placement_ids: set[str]) -> None:
+    async def drop(self, placement_ids: Collection[str]) -> None:
         """Forget placements whose end control knows."""
-        dropped = [self.wanted.pop(name) for name in placement_ids if name in self.wanted]
-        if dropped:
-            await self._save()
+        if any(name in self.wanted for name in placement_ids):
+            await self._change(
+                lambda now: replace(
+                    now,
+                    wanted={name: kept for name, kept in now.wanted.items() if name not in placement_ids},
+                )
+            )
 
-    async def _passed(self, seq: int) -> None:
-        self.last_seq = max(self.last_seq, seq)
-        await self._save()
-
-    async def _save(self) -> None:
+    async def _change(self, change: Callable[[Entries], Entries]) -> None:
         async with self._saving:
-            value: dict[str, Any] = {
-                "node_id": self.node_id,
-                "last_seq": self.last_seq,
-                "wanted": {
-                    name: {"order": entry.order.model_dump(mode="json"), "stop_grace": entry.stop_grace}
-                    for name, entry in self.wanted.items()
-                },
-            }
-            await asyncio.to_thread(write_private_json, self.path, value)
+            changed = change(self._entries)
+            await asyncio.to_thread(write_private_json, self._path, changed.to_json())
+            self._entries = changed
+
+
+def _passed(now: Entries, seq: int, wanted: Mapping[str, Wanted]) -> Entries:
+    return replace(now, last_seq=max(now.last_seq, seq), wanted=wanted)

@@ -142,7 +142,8 @@ class Link:
 
     async def _listen(self) -> None:
         async for command in self._client.commands(self._worker.last_seq):
-            order = await self._worker.handle(command)
+            # Shielded, since a link that breaks must not leave a command half carried out.
+            order = await asyncio.shield(self._worker.handle(command))
             if order is not None:
                 task = asyncio.create_task(self._answer(order), name=f"logs {order.request_id}")
                 self._logs.add(task)
@@ -187,7 +188,7 @@ class Link:
                 self._told.pop(item.placement_id, None)
             else:
                 self._told[item.placement_id] = item
-        await self._worker.told(placements)
+        await asyncio.shield(self._worker.told(placements))
 
     async def _send(self, report: Report) -> None:
         """Deliver one report; a lost answer is asked for again under the same id."""

@@ -43,6 +43,7 @@ class Worker:
         self._gone: set[str] = set()
         """Placements that control wants ended and that are not here."""
         self._news = asyncio.Event()
+        self._handling = asyncio.Lock()
         self._stops: dict[str, asyncio.Task[None]] = {}
         self._leaving = False
 
@@ -82,6 +83,10 @@ class Worker:
 
         Raises GpupoolError where the journal cannot be written: the command is then not acknowledged.
         """
+        async with self._handling:
+            return await self._handle(command)
+
+    async def _handle(self, command: Command) -> LogsOrder | None:
         if self._leaving or 0 < command.seq <= self._journal.last_seq:
             return None
         try:
@@ -199,12 +204,13 @@ class Worker:
 
     async def _forget(self, names: Iterable[str]) -> None:
         final = set(names)
+        # The journal first: an order that is still in it while its instance is gone would be carried out again.
+        await self._journal.drop(final)
         for name in final:
             await self._runtime.forget(name)
             self._refused.pop(name, None)
             self._stops.pop(name, None)
         self._gone -= final
-        await self._journal.drop(final)
 
 
 def _launch_order(order: StartOrder, indices: tuple[int, ...], uuids: tuple[str, ...]) -> LaunchOrder:

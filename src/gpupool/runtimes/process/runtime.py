@@ -10,6 +10,7 @@ import structlog
 
 from gpupool.core.files import ensure_private_dir
 from gpupool.core.ports import draw_chute_port, port_is_free
+from gpupool.core.processes import ProcessIdentity
 from gpupool.fleet.ports.runtime import Instance, LaunchOrder
 from gpupool.runtimes.process import adoption, clearing, output
 from gpupool.runtimes.process.environment import LaunchFailedError, Surroundings
@@ -144,19 +145,18 @@ class ProcessRuntime:
             await asyncio.sleep(self._policy.watch_pause)
             watched = [item for item in self._supervisors.values() if item.process is not None]
             if watched:
-                used = await asyncio.to_thread(self._look, watched)
-                for supervisor, mib in used:
-                    supervisor.measured(mib)
+                for supervisor, process, mib in await asyncio.to_thread(self._look, watched):
+                    supervisor.measured(process, mib)
 
-    def _look(self, watched: Sequence[Supervisor]) -> list[tuple[Supervisor, int]]:
+    def _look(self, watched: Sequence[Supervisor]) -> list[tuple[Supervisor, ProcessIdentity, int]]:
         """Cut long outputs and return each run's memory; reads /proc and may copy some MiB."""
         table = read_table()
-        used: list[tuple[Supervisor, int]] = []
+        used: list[tuple[Supervisor, ProcessIdentity, int]] = []
         for supervisor in watched:
             folder = RunFolder.of(self._around.runs, supervisor.order.placement_id)
             if output.rotate(folder.output):
                 _log.info("output rotated", placement=supervisor.order.placement_id)
             process = supervisor.process
             if process is not None:
-                used.append((supervisor, resident_mib(members(process, table))))
+                used.append((supervisor, process, resident_mib(members(process, table))))
         return used

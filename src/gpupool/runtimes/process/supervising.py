@@ -5,21 +5,22 @@ much memory, the order to stop - then ends everything that is left of the launch
 """
 
 import asyncio
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 import aiohttp
 import structlog
 
+from gpupool.core.errors import EnvironmentProblemError
 from gpupool.core.ids import new_id
 from gpupool.core.processes import ProcessIdentity
 from gpupool.fleet.ports.runtime import Instance, InstanceState, LaunchOrder
 from gpupool.runtimes.process import probing
 from gpupool.runtimes.process.ending import end_workload, survivors
 from gpupool.runtimes.process.environment import (
-    LaunchFailedError,
     Surroundings,
     build_command,
     build_environment,
@@ -68,6 +69,7 @@ class Supervisor:
         self.record = record
         self._state = InstanceState.EXITED if record.phase is Phase.EXITED else InstanceState.STARTING
         self._memory_mib: int | None = None
+        self._begun = asyncio.Event()
         self._too_much = asyncio.Event()
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -106,14 +108,14 @@ class Supervisor:
 
     async def start(self) -> None:
         """Launch for the first time, and watch; a launch that fails ends the run with its reason."""
-        if await self._launch(self.record):
-            self._watch()
+        self._watch(self._first())
+        await self._begun.wait()
 
     def adopt(self) -> None:
         """Watch a process that an earlier agent launched."""
         self._adopted = True
         self._state = InstanceState.RUNNING
-        self._watch()
+        self._watch(self._run())
 
     async def stop(self, grace_seconds: float) -> None:
         """End the run and return when it is over; a repeated call may shorten the grace, 0 ends it at once."""
@@ -131,15 +133,25 @@ class Supervisor:
             self._task.cancel()
             await asyncio.wait({self._task})
 
-    def measured(self, used_mib: int) -> None:
-        """Take in the memory that the run's processes hold now; too much of it ends this launch."""
+    def measured(self, process: ProcessIdentity, used_mib: int) -> None:
+        """Take in the memory that a launch's processes hold together; too much of it ends that launch."""
+        if process != self.record.process or self._too_much.is_set():
+            return
         self._memory_mib = used_mib
         if used_mib > self.order.memory_mib:
             self._too_much.set()
 
-    def _watch(self) -> None:
+    def _watch(self, work: Coroutine[None, None, None]) -> None:
         name = f"supervise {self.order.placement_id}"
-        self._task = asyncio.get_running_loop().create_task(self._run(), name=name)
+        self._task = asyncio.get_running_loop().create_task(work, name=name)
+
+    async def _first(self) -> None:
+        try:
+            launched = await self._launch(self.record)
+        finally:
+            self._begun.set()
+        if launched:
+            await self._run()
 
     async def _run(self) -> None:
         while True:
@@ -170,6 +182,7 @@ class Supervisor:
     async def _launch(self, record: RunRecord) -> bool:
         """Launch once; False, and over, when that fails."""
         try:
+            await asyncio.to_thread(self._folder.prepare)
             port = self._context.draw_port(record.order, record.port)
             self.record = replace(
                 record,
@@ -181,7 +194,7 @@ class Supervisor:
             )
             # Shielded: once begun, the launch is recorded to its end even when we are let go meanwhile.
             self.record = await asyncio.shield(asyncio.to_thread(self._launch_now, self.record, port))
-        except LaunchFailedError as error:
+        except EnvironmentProblemError as error:
             await self._finish(f"launch: {error.message.rstrip('.')}")
             return False
         self._too_much.clear()
@@ -198,13 +211,18 @@ class Supervisor:
 
     def _launch_now(self, record: RunRecord, port: int) -> RunRecord:
         """Write the intent, launch, write who it is. Blocks for some milliseconds."""
-        self._folder.prepare()
         self._folder.write(record)
         around = self._context.around
         environment = build_environment(record.order, self._folder, around, port, record.instance_id)
         command = build_command(record.order, environment, around.host, port)
-        running = replace(record, phase=Phase.RUNNING, process=spawn(command, environment, self._folder))
-        self._folder.write(running)
+        process = spawn(command, environment, self._folder)
+        running = replace(record, phase=Phase.RUNNING, process=process)
+        try:
+            self._folder.write(running)
+        except EnvironmentProblemError:
+            process.signal(signal.SIGKILL, group=True)
+            collect(process)
+            raise
         return running
 
     async def _until_over(self) -> str:
@@ -247,7 +265,11 @@ class Supervisor:
 
     async def _finish(self, reason: str) -> None:
         self.record = self.record.exited(reason)
-        await asyncio.to_thread(self._folder.write, self.record)
+        try:
+            await asyncio.to_thread(self._folder.write, self.record)
+        except EnvironmentProblemError as error:
+            # The disk may be full. A later agent then finds a dead process in the record and says so.
+            _log.warning("end not recorded", placement=self.order.placement_id, error=error.message)
         _log.info("over", placement=self.order.placement_id, reason=self.record.reason)
         self._show(InstanceState.EXITED)
 

@@ -1,0 +1,81 @@
+"""Output files: cutting them under a writer, and reading their end."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from gpupool.core.errors import NotFoundError
+from gpupool.runtimes.process.output import last_words, rotate, tail
+
+
+def test_a_small_file_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "output.log"
+    assert not rotate(path, 10)
+    path.write_bytes(b"x" * 9)
+    assert not rotate(path, 10)
+    assert path.read_bytes() == b"x" * 9
+
+
+def test_a_writer_goes_on_at_the_new_start(tmp_path: Path) -> None:
+    path = tmp_path / "output.log"
+    writer = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    try:
+        os.write(writer, b"first\n" * 4)
+        assert rotate(path, 24)
+        os.write(writer, b"second\n")
+    finally:
+        os.close(writer)
+    assert path.read_bytes() == b"second\n"
+    assert (tmp_path / "output.log.1").read_bytes() == b"first\n" * 4
+
+
+def test_three_files_are_kept_and_no_more(tmp_path: Path) -> None:
+    path = tmp_path / "output.log"
+    for text in (b"aaaa", b"bbbb", b"cccc", b"dddd"):
+        path.write_bytes(text)
+        assert rotate(path, 4)
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == {
+        "output.log": b"",
+        "output.log.1": b"dddd",
+        "output.log.2": b"cccc",
+    }
+
+
+def test_of_a_flood_only_the_end_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "output.log"
+    path.write_bytes(b"0123456789abcdef")
+    assert rotate(path, 4)
+    assert (tmp_path / "output.log.1").read_bytes() == b"cdef"
+
+
+def test_the_tail_reaches_into_older_files(tmp_path: Path) -> None:
+    path = tmp_path / "output.log"
+    path.write_text("one\ntwo\nthree\n")
+    rotate(path, 14)
+    path.write_text("four\n")
+    assert tail(path, 3) == "two\nthree\nfour\n"
+    assert tail(path, 1) == "four\n"
+    assert tail(path, 100) == "one\ntwo\nthree\nfour\n"
+
+
+def test_the_tail_has_a_limit_and_survives_bytes_that_are_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "output.log"
+    path.write_bytes(b"\xff\xfe\n" + b"y" * (2 << 20))
+    assert len(tail(path, 10_000)) <= 1 << 20
+    path.write_bytes(b"\xff\xfe\n")
+    assert tail(path, 1) == "\ufffd\ufffd\n"
+
+
+def test_no_output_is_not_found(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError):
+        tail(tmp_path / "output.log", 1)
+
+
+def test_last_words_are_short_and_printable(tmp_path: Path) -> None:
+    path = tmp_path / "output.log"
+    assert last_words(path) == ""
+    path.write_text("start\nTraceback\n\x1b[31mValueError: bad\x1b[0m\n\n")
+    assert last_words(path) == "Traceback |  [31mValueError: bad [0m"
+    path.write_text("z" * 5000)
+    assert len(last_words(path)) == 300

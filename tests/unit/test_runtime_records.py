@@ -1,0 +1,83 @@
+"""Run records and the folders they lie in."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpupool.core.errors import InvalidInputError
+from gpupool.core.processes import ProcessIdentity
+from gpupool.runtimes.process.clearing import forget, prune
+from gpupool.runtimes.process.records import Phase, RunFolder, RunRecord, all_runs
+from workloads import order
+
+PROCESS = ProcessIdentity(4242, 99, "boot")
+
+
+def test_a_record_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    folder = RunFolder.of(tmp_path, "pl-a")
+    folder.prepare()
+    wanted = order(("python", "x"), env={"A": "1"}, gpu_indices=(1,), gpu_uuids=("GPU-a",))
+    record = RunRecord(
+        order=wanted, host="h", phase=Phase.RUNNING, port=30000, process=PROCESS, restarts=2, streak=1
+    )
+    folder.write(record)
+    assert folder.read() == record
+    assert folder.record_path.stat().st_mode & 0o777 == 0o600
+
+
+@given(st.binary(max_size=300))
+def test_what_is_no_record_is_none(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+    folder = RunFolder(tmp_path_factory.mktemp("run"))
+    folder.record_path.write_bytes(content)
+    assert folder.read() is None
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(st.sampled_from(["order", "process", "phase", "x"]), inner)
+        ),
+        max_leaves=8,
+    )
+)
+def test_any_json_that_is_no_record_is_none(value: object) -> None:
+    assert RunRecord.from_json(value) is None
+
+
+def test_an_exit_drops_the_process() -> None:
+    record = RunRecord(order=order(("x",)), host="h", phase=Phase.RUNNING, process=PROCESS).exited("stopped")
+    assert (record.phase, record.process, record.reason) == (Phase.EXITED, None, "stopped")
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", ".x", "a/b", "/etc", "a\0b"])
+def test_an_id_never_leads_out_of_the_folder(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InvalidInputError):
+        RunFolder.of(tmp_path, name)
+
+
+def test_only_runs_with_a_record_are_listed(tmp_path: Path) -> None:
+    assert list(all_runs(tmp_path / "missing")) == []
+    kept = RunFolder.of(tmp_path, "pl-b")
+    kept.prepare()
+    kept.write(RunRecord(order=order(("x",)), host="h"))
+    (tmp_path / "pl-a").mkdir()
+    assert [folder.path.name for folder, _ in all_runs(tmp_path)] == ["pl-b"]
+
+
+def test_forgotten_runs_keep_their_output_until_newer_ones_push_it_out(tmp_path: Path) -> None:
+    for name in ("pl-1", "pl-2", "pl-3", "pl-4"):
+        folder = RunFolder.of(tmp_path, name)
+        folder.prepare()
+        folder.write(RunRecord(order=order(("x",)), host="h"))
+        folder.output.write_text(name)
+    for name in ("pl-1", "pl-2", "pl-3"):
+        forget(RunFolder.of(tmp_path, name))
+    assert sorted(path.name for path in (tmp_path / "pl-1").iterdir()) == ["output.log"]
+    prune(tmp_path, keep=1)
+    left = {path.name for path in tmp_path.iterdir()}
+    assert "pl-4" in left
+    assert len(left) == 2
