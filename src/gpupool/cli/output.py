@@ -4,22 +4,23 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from pydantic import BaseModel
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 UNKNOWN: Final = "-"
 
 
-def print_json(value: BaseModel | Sequence[BaseModel]) -> None:
+def print_json(value: "BaseModel | Sequence[BaseModel]") -> None:
     """Print a message, or a list of them, as JSON on standard output."""
-    plain = (
-        value.model_dump(mode="json")
-        if isinstance(value, BaseModel)
-        else [v.model_dump(mode="json") for v in value]
-    )
+    if isinstance(value, Sequence):
+        plain: object = [item.model_dump(mode="json") for item in value]
+    else:
+        plain = value.model_dump(mode="json")
     typer.echo(json.dumps(plain, indent=2, ensure_ascii=False))
 
 
