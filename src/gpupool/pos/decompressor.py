@@ -13,7 +13,7 @@ import numpy as np
 from gpupool.core.errors import GpupoolError, InvalidInputError
 from gpupool.pos.buckets import Bucket, expand, pick_values
 from gpupool.pos.chacha import plot_key
-from gpupool.pos.compiling import Words
+from gpupool.pos.compiling import Indices, Words
 from gpupool.pos.errors import AmbiguousProofError, NoProofError
 from gpupool.pos.filtered_join import FilterScratch, filter_scratch, join_filtered
 from gpupool.pos.line_points import line_point_limit, readings
@@ -58,7 +58,7 @@ class Workspace:
         a = expand(key, upper_a, self.bits, self.words[0], self.groups[0])
         same = upper_a == upper_b
         b = a if same else expand(key, upper_b, self.bits, self.words[1], self.groups[1])
-        matches = self.matches[: self._join(a, b)]
+        matches = self._join(a, b)
         if same:
             # Joined with itself a bucket gives each match twice, once from either side.
             matches = matches[matches[:, 2] == 0]
@@ -70,7 +70,7 @@ class Workspace:
         rows[:, 0] = rows[:, 1] = np.arange(count, dtype=np.int32)
         return combined(2, rows, left, right)
 
-    def _join(self, a: Bucket, b: Bucket) -> int:
+    def _join(self, a: Bucket, b: Bucket) -> Indices:
         while True:
             if isinstance(self.scratch, PartitionScratch):
                 count = join_partitioned(a, b, self.scratch, self.matches)
@@ -79,7 +79,7 @@ class Workspace:
             if count < 0:
                 raise GpupoolError("The values of a bucket are spread too unevenly to be joined.")
             if count <= len(self.matches):
-                return count
+                return self.matches[:count]
             self.matches = np.empty((2 * count, 3), np.int32)
 
 

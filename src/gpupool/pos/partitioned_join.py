@@ -84,7 +84,10 @@ def _deal(bucket: Bucket, cells: LongWords, counts: Counts, with_edges: bool) ->
                 _put(cells, counts, I64(partition - 1), entry | U64(U64(_SPAN + 1) << U64(48)))
             elif slot == _SPAN and partition + 1 < counts.size:
                 _put(cells, counts, I64(partition + 1), entry)
-    return bool(counts.max() <= cells.shape[1])
+    fits = True
+    for row in range(counts.size):
+        fits = fits and counts[row] <= cells.shape[1]
+    return fits
 
 
 @kernel
@@ -116,12 +119,12 @@ def _compare(
     cell: U64, cells_a: LongWords, partition: int, heads: Links, links: Links, matches: Indices, found: int
 ) -> int:
     slot = I64(cell >> U64(48))
-    remainder = U32(cell >> U64(32)) & U32(0xFFFF)
+    remainder = U32(U64(cell >> U64(32)) & U64(0xFFFF))
     for b_left in range(2):
         entry = I64(heads[slot + 1 if b_left else slot - 1])
         while entry:
             other_cell = cells_a[partition, entry - 1]
-            other = U32(other_cell >> U64(32)) & U32(0xFFFF)
+            other = U32(U64(other_cell >> U64(32)) & U64(0xFFFF))
             if _fits(slot, remainder, other, b_left):
                 if found < matches.shape[0]:
                     matches[found, 0] = I64(other_cell & U64(0xFFFFFFFF))

@@ -73,7 +73,8 @@ def _match_entries(ya: LongWords, yb: LongWords, matches: Indices) -> int:
     while size < ya.size:
         size *= 2
     mask = U64(size - 1)
-    heads = np.full(size, -1, np.int32)
+    heads = np.empty(size, np.int32)
+    heads[:] = -1
     links = np.empty(ya.size, np.int32)
     for i in range(ya.size):
         slot = (ya[i] // _GROUP) & mask
@@ -106,38 +107,41 @@ def _fits(ya: U64, yb: U64, group_a: U64, group_b: U64, b_left: int) -> bool:
 
 @kernel
 def _combine(table: int, matches: Indices, a: Entries, b: Entries, result: Entries) -> None:
-    message, state = np.zeros(16, np.uint32), np.empty(16, np.uint32)
-    words = METADATA_WORDS[table]
+    ya, metadata_a, xs_a = a
+    yb, metadata_b, xs_b = b
+    y, metadata, xs = result
+    message, state = np.empty(16, np.uint32), np.empty(16, np.uint32)
+    words, width = METADATA_WORDS[table], xs_a.shape[1]
     length = U32((32 + EXTRA_BITS + 64 * words + 7) // 8)
     for row in range(matches.shape[0]):
         i, j = matches[row, 0], matches[row, 1]
         if matches[row, 2]:
-            _pack(message, words, b.y[j], b.metadata[j], a.metadata[i])
-            _join_rows(result.xs[row], b.xs[j], a.xs[i], a.xs.shape[1])
+            _pack(message, words, yb[j], metadata_b, j, metadata_a, i)
+            _join_rows(xs, row, xs_b, j, xs_a, i, width)
         else:
-            _pack(message, words, a.y[i], a.metadata[i], b.metadata[j])
-            _join_rows(result.xs[row], a.xs[i], b.xs[j], a.xs.shape[1])
+            _pack(message, words, ya[i], metadata_a, i, metadata_b, j)
+            _join_rows(xs, row, xs_a, i, xs_b, j, width)
         hash_block(message, length, state)
         low = swap_bytes(state[1])
-        result.y[row] = U64(U64(swap_bytes(state[0])) << U64(EXTRA_BITS)) | U64(low >> _LOW_SHIFT)
+        y[row] = U64(U64(swap_bytes(state[0])) << U64(EXTRA_BITS)) | U64(low >> _LOW_SHIFT)
         if table < _COLLATED_BEFORE:
             if matches[row, 2]:
-                _join_rows(result.metadata[row], b.metadata[j], a.metadata[i], words)
+                _join_rows(metadata, row, metadata_b, j, metadata_a, i, words)
             else:
-                _join_rows(result.metadata[row], a.metadata[i], b.metadata[j], words)
+                _join_rows(metadata, row, metadata_a, i, metadata_b, j, words)
         elif table < LAST_TABLE:
             for w in range(METADATA_WORDS[table + 1]):
                 high = U32(swap_bytes(state[1 + w]) << _EXTRA)
-                result.metadata[row, w] = U32(high | U32(swap_bytes(state[2 + w]) >> _LOW_SHIFT))
+                metadata[row, w] = U32(high | U32(swap_bytes(state[2 + w]) >> _LOW_SHIFT))
 
 
 @part
-def _pack(message: Words, words: int, y: U64, left: Words, right: Words) -> None:
-    """Write y (38 bits), left and right metadata as one string of bits, padded with zeros to the block's end."""
+def _pack(message: Words, words: int, y: U64, left: Words, i: int, right: Words, j: int) -> None:
+    """Write y (38 bits) and the metadata of both sides as one string of bits, padded with zeros to the block's end."""
     message[0] = swap_bytes(U32(y >> U64(EXTRA_BITS)))
     carry = U32(U32(y & _LOW_MASK) << _LOW_SHIFT)
     for w in range(2 * words):
-        word = left[w] if w < words else right[w - words]
+        word = left[i, w] if w < words else right[j, w - words]
         message[1 + w] = swap_bytes(U32(carry | U32(word >> _EXTRA)))
         carry = U32(word << _LOW_SHIFT)
     message[1 + 2 * words] = swap_bytes(carry)
@@ -146,7 +150,7 @@ def _pack(message: Words, words: int, y: U64, left: Words, right: Words) -> None
 
 
 @part
-def _join_rows(target: Words, left: Words, right: Words, width: int) -> None:
+def _join_rows(target: Words, row: int, left: Words, i: int, right: Words, j: int, width: int) -> None:
     for w in range(width):
-        target[w] = left[w]
-        target[width + w] = right[w]
+        target[row, w] = left[i, w]
+        target[row, width + w] = right[j, w]
