@@ -24,6 +24,7 @@ async def error_of(reply: aiohttp.ClientResponse) -> dict[str, Any]:
     assert set(body["error"]) == {"message", "type", "param", "code"}
     assert body["error"]["message"].strip()
     assert reply.headers["X-Request-Id"]
+    assert reply.headers["Server"] == "gpupool"
     return dict(body["error"])
 
 

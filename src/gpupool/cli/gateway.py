@@ -29,6 +29,7 @@ def serve(
     require_key: Annotated[
         bool | None, typer.Option(help="Whether clients need the API key [only beyond loopback].")
     ] = None,
+    home: Annotated[Path | None, typer.Option(help="State folder [GPUPOOL_HOME].")] = None,
     log_level: Annotated[str | None, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = None,
 ) -> None:
     """Serve chat, completions and embeddings of every openai chute until stopped."""
@@ -45,6 +46,7 @@ def serve(
         "control_url": control,
         "gateway_token_file": token_file,
         "gateway_require_key": require_key,
+        "home": home,
         "log_level": log_level,
     }
     try:

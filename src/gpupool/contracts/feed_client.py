@@ -33,7 +33,7 @@ class Backoff:
     """Growing pauses between failed polls, with jitter so that followers do not return in step."""
 
     first_seconds: float = 0.2
-    limit_seconds: float = 5.0
+    limit_seconds: float = 3.0
 
     def pause(self, failures: int, random_unit: float) -> float:
         """Return the seconds to wait after ``failures`` (>= 1) in a row; ``random_unit`` is in [0, 1).
@@ -121,8 +121,9 @@ class FeedFollower:
                 if reply.status != 200:
                     raise error_of(reply.status, _json_or_none(body))
         except (aiohttp.ClientError, TimeoutError) as error:
-            reason = str(error) or type(error).__name__
-            raise UnavailableError(f"The endpoints feed at {self._url} cannot be read: {reason}.") from error
+            raise UnavailableError(
+                f"The endpoints feed at {self._url} cannot be read: {_why(error)}."
+            ) from error
         try:
             return EndpointsView.model_validate_json(body)
         except ValidationError as error:
@@ -162,6 +163,12 @@ async def _read(reply: aiohttp.ClientResponse) -> bytes:
         if len(body) > MAX_VIEW_BYTES:
             raise UnavailableError(f"The endpoints feed is larger than {MAX_VIEW_BYTES} bytes.")
     return bytes(body)
+
+
+def _why(error: aiohttp.ClientError | TimeoutError) -> str:
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return (error.os_error.strerror or "no connection").lower()
+    return str(error) or "no answer in time"
 
 
 def _json_or_none(body: bytes) -> object:

@@ -1,4 +1,4 @@
-"""Keys and signatures: bearer tokens on disk, and Ed25519 signatures over whole requests.
+"""Keys and signatures: Ed25519 signatures over whole requests (bearer tokens: `core.tokens`).
 
 A signed request covers method, path with query, SHA-256 of the body, Unix time and a nonce, joined by newlines.
 The receiver checks the signature, that the time is within `MAX_SKEW_SECONDS`, and that the nonce is new.
@@ -6,7 +6,6 @@ The receiver checks the signature, that the time is within `MAX_SKEW_SECONDS`, a
 
 import base64
 import hashlib
-import hmac
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,30 +16,26 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from gpupool.core.errors import UnauthorizedError
 from gpupool.core.files import ensure_private_dir, write_private
+from gpupool.core.tokens import load_or_make_token, same_secret
+
+__all__ = [
+    "HEADER_NODE",
+    "HEADER_NONCE",
+    "HEADER_SIGNATURE",
+    "HEADER_TIME",
+    "MAX_SKEW_SECONDS",
+    "SigningKey",
+    "canonical_request",
+    "load_or_make_token",
+    "same_secret",
+    "verify_signature",
+]
 
 MAX_SKEW_SECONDS: Final = 300
 HEADER_NODE: Final = "X-Gpupool-Node"
 HEADER_TIME: Final = "X-Gpupool-Time"
 HEADER_NONCE: Final = "X-Gpupool-Nonce"
 HEADER_SIGNATURE: Final = "X-Gpupool-Signature"
-
-
-def load_or_make_token(path: Path) -> str:
-    """Return the bearer token kept at ``path``; make one (256 bits, mode 0600) at first start."""
-    try:
-        token = path.read_text().strip()
-    except FileNotFoundError:
-        token = ""
-    if not token:
-        token = secrets.token_urlsafe(32)
-        ensure_private_dir(path.parent)
-        write_private(path, token + "\n")
-    return token
-
-
-def same_secret(given: str, expected: str) -> bool:
-    """Compare in constant time."""
-    return hmac.compare_digest(given.encode(), expected.encode())
 
 
 def canonical_request(method: str, target: str, body: bytes, time_text: str, nonce: str) -> bytes:

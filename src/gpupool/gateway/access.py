@@ -7,7 +7,7 @@ from aiohttp import hdrs
 from multidict import CIMultiDictProxy
 
 from gpupool.core.errors import InvalidInputError
-from gpupool.core.keys import same_secret
+from gpupool.core.tokens import same_secret
 from gpupool.gateway.faults import GatewayError
 
 OPEN_PATHS: Final = frozenset({"/healthz", "/readyz"})

@@ -5,7 +5,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from aiohttp import web
+import structlog
+from aiohttp import hdrs, web
 
 from gpupool import __version__
 from gpupool.contracts.control import Health
@@ -20,6 +21,7 @@ from gpupool.gateway.routing import Router
 FORWARDED: Final = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings")
 _ID: Final = web.RequestKey("request_id", str)
 _CLIENT_LEFT: Final = 499
+log = structlog.get_logger(__name__)
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -39,7 +41,7 @@ class Gateway:
     def application(self) -> web.Application:
         """Return the application that serves this gateway."""
         app = web.Application(middlewares=[_with_faults, self._with_key], client_max_size=MAX_BODY_BYTES)
-        app.on_response_prepare.append(_name_request)
+        app.on_response_prepare.append(_sign)
         app.add_routes([web.post(path, self._call) for path in FORWARDED])
         app.add_routes(
             [
@@ -78,6 +80,7 @@ class Gateway:
             status = response.status
         except GatewayError as fault:
             status = fault.status
+            log.info("request_failed", model=model, status=status, code=fault.code, request_id=request[_ID])
             raise
         finally:
             self._metrics.ended(model, status, time.perf_counter() - began)
@@ -129,7 +132,9 @@ async def _with_faults(request: web.Request, handler: _Handler) -> web.StreamRes
         return from_http_exception(error, request.method, request.path).response()
 
 
-async def _name_request(request: web.BaseRequest, response: web.StreamResponse) -> None:
+async def _sign(request: web.BaseRequest, response: web.StreamResponse) -> None:
+    """Put the request's id on every answer, and no versions of what serves it."""
+    response.headers[hdrs.SERVER] = "gpupool"
     given = request.get(_ID)
     if given is not None:
         response.headers[REQUEST_ID] = given

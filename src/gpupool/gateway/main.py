@@ -17,11 +17,11 @@ from aiohttp import web
 from gpupool.contracts.feed_client import FeedFollower
 from gpupool.core.errors import EnvironmentProblemError, PortTakenError
 from gpupool.core.ids import new_id
-from gpupool.core.keys import load_or_make_token
 from gpupool.core.logging import set_up_logging
 from gpupool.core.ports import port_is_free
 from gpupool.core.processes import identify_self
 from gpupool.core.records import ProcessRecord
+from gpupool.core.tokens import load_or_make_token
 from gpupool.fleet.workloads import Protocol
 from gpupool.gateway.access import KeyCheck, key_is_required
 from gpupool.gateway.app import Gateway
