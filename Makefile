@@ -8,7 +8,7 @@ ARGS :=
 export NUMBA_CACHE_DIR := $(CURDIR)/.numba-cache
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install up test test-full lint format bench lock clean
+.PHONY: help install up test test-full kernels lint format bench lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,11 +19,15 @@ install: ## make .venv with every command and everything that tests need
 up: ## start the whole pool on this machine (ARGS=--once stops after the demo)
 	@./up $(ARGS)
 
-test: lint ## lint, then every test that belongs into 15 minutes on 2 cores
+test: lint kernels ## lint, then every test that belongs into 15 minutes on 2 cores
 	$(PYTHON) -m pytest -m "not slow" $(ARGS)
 
-test-full: lint ## everything, the slow tests too
+test-full: lint kernels ## everything, the slow tests too
 	$(PYTHON) -m pytest $(ARGS)
+
+# Compiled once here, so that no test waits for the compiler nor two processes compile the same.
+kernels: install
+	@$(PYTHON) -c 'from gpupool.recompute.server.numba_engine import checked_engine; checked_engine()'
 
 lint: install ## style, types, layers, dependencies, shell scripts
 	$(PYTHON) -m ruff check .
