@@ -7,19 +7,21 @@ agent: the memory goes back when this process ends, and a hang is only a process
 import json
 import os
 import sys
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gpupool.contracts.agent_link import DeviceReport
 from gpupool.core.errors import GpupoolError
-from gpupool.devices.inventory import InventoryEntry
 from gpupool.fleet.devices import DeviceKind
+
+if TYPE_CHECKING:
+    from gpupool.devices.inventory import InventoryEntry
 
 ASKED: Final = "GPUPOOL_DISCOVERY"
 """Environment variable with what is asked for, as JSON."""
 _MOST_TEXT: Final = 2000
 
 
-def device_report(entry: InventoryEntry) -> DeviceReport:
+def device_report(entry: "InventoryEntry") -> DeviceReport:
     """Return a device as the agent link carries it; memory in whole MiB, rounded down."""
     facts = entry.facts
     return DeviceReport(

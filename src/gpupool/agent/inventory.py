@@ -18,6 +18,7 @@ from gpupool.core.errors import EnvironmentProblemError, InvalidInputError
 from gpupool.fleet.devices import DeviceKind
 
 TIMEOUT_SECONDS: Final = 60.0
+_KILL_SECONDS: Final = 2.0
 _REPORTS: Final = TypeAdapter(list[DeviceReport])
 _VISIBLE_BY_NAME: Final = ("GPU-", "MIG-")
 
@@ -80,9 +81,16 @@ async def read_inventory(settings: AgentSettings, timeout: float = TIMEOUT_SECON
         ) from error
     finally:
         if process.returncode is None:
-            with suppress(ProcessLookupError):
-                process.kill()
+            await _give_up(process)
     return _parse(process.returncode, out, err.decode(errors="replace"))
+
+
+async def _give_up(process: asyncio.subprocess.Process) -> None:
+    """Kill it, and leave it behind where not even that helps: a driver may hold it for good."""
+    with suppress(ProcessLookupError):
+        process.kill()
+    with suppress(TimeoutError):
+        await asyncio.wait_for(process.wait(), _KILL_SECONDS)
 
 
 def _parse(code: int | None, out: bytes, err: str) -> Inventory:
