@@ -208,3 +208,44 @@ async def test_an_answer_above_the_limit_is_refused(tmp_path: Path, monkeypatch:
 
     async with stage(tmp_path, behave) as playing, playing.chat() as reply:
         assert (reply.status, (await reply.json())["error"]["code"]) == (502, "upstream_reply_too_large")
+
+
+async def test_a_client_that_stops_reading_is_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpupool.gateway.forwarding.STALL_SECONDS", 0.1)
+
+    async def behave(request: web.Request) -> web.StreamResponse:
+        response = await begin_stream(request)
+        while True:
+            await response.write(b"data: " + b"x" * 100_000 + b"\n\n")
+
+    async with asyncio.timeout(10), stage(tmp_path, behave) as playing, playing.chat(stream=True) as reply:
+        assert reply.status == 200
+        await playing.upstream.cancelled.wait()
+
+
+async def test_an_endpoint_with_an_address_that_is_none_is_passed_over(tmp_path: Path) -> None:
+    async with stage(tmp_path, answer_json) as playing:
+        odd = endpoint("odd", "127.0.0.1:notaport")
+        playing.feed.change(endpoints=[odd, *playing.feed.view.endpoints])
+        await eventually(lambda: playing.follower.view == playing.feed.view)
+        for _ in range(2):
+            async with playing.chat() as reply:
+                assert reply.status == 200
+
+
+async def test_what_was_asked_is_counted_by_model(tmp_path: Path) -> None:
+    async with stage(tmp_path, answer_json) as playing:
+        for model in (MODEL, MODEL, "made-up"):
+            async with playing.chat(model=model) as reply:
+                await reply.read()
+        async with playing.http.get(f"{playing.url}/metrics") as reply:
+            text = await reply.text()
+    assert 'gpupool_gateway_requests_total{model="tiny",status="2xx"} 2.0' in text
+    assert 'gpupool_gateway_requests_total{model="unknown",status="4xx"} 1.0' in text
+    assert 'gpupool_gateway_request_seconds_count{model="tiny"} 2.0' in text
+    assert 'gpupool_gateway_upstream_head_seconds_count{model="tiny"} 2.0' in text
+    assert "gpupool_gateway_feed_up 1.0" in text
+    assert "made-up" not in text
+    assert "process_resident_memory_bytes" in text

@@ -5,6 +5,7 @@ is no second try. Whoever leaves, the other side is let go at once: the handler'
 connection, and an upstream's end closes the client's stream with an error event.
 """
 
+import asyncio
 import json
 from collections.abc import Callable
 from typing import Final
@@ -23,6 +24,7 @@ from gpupool.gateway.upstreams import UnreachableError, ask, fault_of, read_whol
 
 MAX_REPLY_BYTES: Final = 64 * 1024 * 1024
 MAX_ERROR_BYTES: Final = 1024 * 1024
+STALL_SECONDS: Final = 60.0
 _QUOTED_CHARACTERS: Final = 500
 log = structlog.get_logger(__name__)
 
@@ -134,9 +136,20 @@ async def _relay_events(
     while going_on:
         piece, going_on = await _next_piece(reply, events)
         if piece:
-            await response.write(piece)
+            await _send(request, response, piece)
     await response.write_eof()
     return response
+
+
+async def _send(request: web.Request, response: web.StreamResponse, piece: bytes) -> None:
+    """Send a piece; drop a client that takes nothing for too long, since it holds a place at the upstream."""
+    try:
+        async with asyncio.timeout(STALL_SECONDS):
+            await response.write(piece)
+    except TimeoutError as error:
+        if request.transport is not None:
+            request.transport.abort()
+        raise ConnectionResetError("the client stopped reading") from error
 
 
 async def _next_piece(reply: aiohttp.ClientResponse, events: EventStream) -> tuple[bytes, bool]:

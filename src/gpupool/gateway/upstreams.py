@@ -50,11 +50,13 @@ async def ask(
 
     Raises UnreachableError where another server may be asked, GatewayError where the request has failed.
     """
-    url = URL(upstream.base_url + target, encoded=True)
     try:
+        url = URL(upstream.base_url + target, encoded=True)
         # Small bodies go out in one write with the head, large ones in pieces that leave the event loop air.
         data = body if len(body) <= _ONE_WRITE_BYTES else io.BytesIO(body)
         return await session.post(url, data=data, headers=headers, allow_redirects=False)
+    except ValueError as error:
+        raise UnreachableError(upstream, "its address is not valid", hung_up=False) from error
     except aiohttp.ConnectionTimeoutError as error:
         reason = f"no connection within {CONNECT_SECONDS:g} s"
         raise UnreachableError(upstream, reason, hung_up=False) from error
