@@ -29,6 +29,7 @@ class Boundary:
         request_id = scope["gpupool.request_id"] = _request_id(scope)
         status = 500
         begun = time.perf_counter()
+        self._metrics.open_requests.inc()
 
         async def named_send(message: Message) -> None:
             nonlocal status
@@ -45,6 +46,7 @@ class Boundary:
             status = error.status
             await problem_response(error, request_id, {"Connection": "close"})(scope, receive, named_send)
         finally:
+            self._metrics.open_requests.dec()
             self._metrics.count(scope, status, time.perf_counter() - begun)
 
 

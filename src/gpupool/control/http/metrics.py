@@ -34,6 +34,11 @@ class Metrics:
             buckets=_BUCKETS,
             registry=self.registry,
         )
+        self.open_requests = Gauge(
+            "gpupool_control_open_requests",
+            "Requests being answered now, long polls and streams included.",
+            registry=self.registry,
+        )
         self._nodes = Gauge("gpupool_nodes", "Nodes by state.", ("state",), registry=self.registry)
         self._placements = Gauge(
             "gpupool_placements", "Live placements by state.", ("state",), registry=self.registry

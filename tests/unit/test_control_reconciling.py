@@ -1,0 +1,202 @@
+"""The reconciler over the real store with a clock that the test turns."""
+
+import random
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from control_stage import cpu_of
+from fleet_samples import NOON, new_database
+from gpupool.contracts.agent_link import DeviceReport, JoinRequest, PlacementReport, Report
+from gpupool.contracts.spec import SpecFile
+from gpupool.control.joining import forget_sessions, join
+from gpupool.control.pool import Pool
+from gpupool.control.reconciling import Reconciler
+from gpupool.control.recording import pause_after
+from gpupool.control.reporting import take_report
+from gpupool.control.wanting import deploy
+from gpupool.core.clock import FakeClock
+from gpupool.core.ids import new_id
+from gpupool.fleet.nodes import Node, NodeState
+from gpupool.fleet.placements import Placement, PlacementState
+from gpupool.fleet.workloads import Workload
+from gpupool.store.open import open_store
+
+
+class World:
+    """One pool, its clock and its reconciler."""
+
+    def __init__(self, pool: Pool, clock: FakeClock) -> None:
+        self.pool, self.clock = pool, clock
+        self.reconciler = Reconciler(pool)
+
+    async def join(self, name: str = "node-a", *devices: DeviceReport) -> str:
+        """Let a node join and show its devices (one CPU unless given)."""
+        request = JoinRequest(name=name, public_key=f"{name:A<43}="[:43].replace("-", "+") + "=", address="h")
+        async with self.pool.change() as change:
+            node = await join(change, request)
+        await self.report(node.id, complete=True, devices=list(devices or (cpu_of(name),)))
+        return node.id
+
+    async def report(self, node_id: str, session: str = "s-1", **fields: object) -> bool:
+        """Take a report; return whether its session is known."""
+        values = {"report_id": new_id("rep"), "sent_at": NOON, "session": session, **fields}
+        return (await take_report(self.pool, node_id, Report.model_validate(values))).session_known
+
+    async def say(self, placement: Placement, state: PlacementState, reason: str | None = None) -> None:
+        """Report one placement."""
+        seen = PlacementReport(placement_id=placement.id, state=state, reason=reason, port=30001)
+        await self.report(placement.node_id, placements=[seen])
+
+    async def want(self, name: str = "demo", **fields: object) -> str:
+        """Want a workload; return its id."""
+        spec = SpecFile.model_validate({"name": name, "command": ["serve"], **fields})
+        async with self.pool.change() as change:
+            workload, _, _ = await deploy(change, spec, self.pool.catalog)
+        await self.reconciler.settle()
+        return workload.id
+
+    async def live(self) -> list[Placement]:
+        """Return the live placements, newest first."""
+        return list((await self.pool.snapshot()).live)
+
+    async def workload(self, workload_id: str) -> Workload:
+        """Return a workload."""
+        return (await self.pool.snapshot()).workloads[workload_id]
+
+    async def node(self, node_id: str) -> Node:
+        """Return a node."""
+        return (await self.pool.snapshot()).nodes[node_id]
+
+    async def kinds(self) -> list[str]:
+        """Return the kinds of all events."""
+        async with self.pool.store.read() as reader:
+            return [event.kind for event in await reader.events(limit=1000)]
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    clock = FakeClock(NOON)
+    store = await open_store(new_database(tmp_path))
+    yield World(Pool(store, clock), clock)
+    await store.close()
+
+
+async def test_failures_back_off_longer_each_time_until_one_is_active(world: World) -> None:
+    await world.join()
+    demo = await world.want()
+    for failures in (1, 2, 3):
+        await world.say((await world.live())[0], PlacementState.FAILED, "exit 1")
+        await world.reconciler.settle()
+        waiting = await world.workload(demo)
+        assert (waiting.failures, await world.live()) == (failures, [])
+        assert waiting.not_before is not None
+        pause = (waiting.not_before - world.clock.now()).total_seconds()
+        assert 0.5 * 2 ** (failures - 1) <= pause <= 2 ** (failures - 1)
+        world.clock.advance(pause)
+        await world.reconciler.settle()
+    await world.say((await world.live())[0], PlacementState.ACTIVE)
+    await world.reconciler.settle()
+    cured = await world.workload(demo)
+    assert (cured.failures, cured.not_before, cured.why) == (0, None, None)
+
+
+def test_pauses_never_exceed_a_minute() -> None:
+    pauses = [pause_after(failures, random.Random(7)) for failures in range(1, 2000)]
+    assert max(pauses) <= 60
+    assert min(pauses[10:]) >= 30
+
+
+async def test_deploying_again_ends_the_back_off(world: World) -> None:
+    await world.join()
+    demo = await world.want()
+    await world.say((await world.live())[0], PlacementState.FAILED, "exit 1")
+    await world.want()
+    assert len(await world.live()) == 1
+    assert (await world.workload(demo)).version == 1
+
+
+async def test_a_silent_node_is_unreachable_and_keeps_its_placements(world: World) -> None:
+    node_id = await world.join()
+    await world.want()
+    await world.say((await world.live())[0], PlacementState.ACTIVE)
+    for _ in range(5):
+        world.clock.advance(5)
+        await world.reconciler.settle()
+    assert (await world.node(node_id)).state is NodeState.UNREACHABLE
+    assert [placement.state for placement in await world.live()] == [PlacementState.ACTIVE]
+    assert (await world.kinds()).count("node.unreachable") == 1
+    assert await world.report(node_id)
+    assert (await world.node(node_id)).state is NodeState.READY
+
+
+async def test_a_control_that_was_asleep_does_not_blame_its_nodes(world: World) -> None:
+    node_id = await world.join()
+    world.clock.advance(3600)
+    await world.reconciler.settle()
+    assert (await world.node(node_id)).state is NodeState.READY
+    for _ in range(3):
+        world.clock.advance(5)
+        await world.reconciler.settle()
+    assert (await world.node(node_id)).state is NodeState.UNREACHABLE
+
+
+async def test_a_heartbeat_of_a_known_session_writes_nothing(world: World) -> None:
+    node_id = await world.join()
+    before = await world.kinds()
+    world.clock.advance(5)
+    assert await world.report(node_id)
+    assert await world.kinds() == before
+    link = world.pool.links.get(node_id)
+    assert link is not None
+    assert link.heard_at == world.clock.now()
+
+
+async def test_a_restart_forgets_sessions_and_waits_for_nodes_with_placements(world: World) -> None:
+    node_id = await world.join()
+    idle = await world.join("node-b")
+    await world.want()
+    held = (await world.live())[0].node_id
+    again = Pool(world.pool.store, world.clock)
+    await forget_sessions(again)
+    assert again.awaited == {held}
+    nodes = (await again.snapshot()).nodes
+    assert {nodes[one].state for one in (node_id, idle)} == {NodeState.UNREACHABLE}
+    assert {nodes[one].session for one in (node_id, idle)} == {None}
+    world.clock.advance(21)
+    await Reconciler(again).settle()
+    assert again.awaited == set()
+    assert (await world.kinds())[-1] == "pool.settled"
+
+
+async def test_a_node_that_leaves_takes_its_untold_orders_with_it(world: World) -> None:
+    node_id = await world.join()
+    await world.want()
+    async with world.pool.store.read() as reader:
+        assert [command.kind for command in await reader.commands(node_id)] == ["start"]
+    await world.report(node_id, leaving=True)
+    async with world.pool.store.read() as reader:
+        assert await reader.commands(node_id) == []
+    assert await world.live() == []
+    assert not await world.report(node_id)
+
+
+async def test_a_fixed_port_is_taken_once_a_node(world: World) -> None:
+    await world.join()
+    await world.want(port=30100)
+    second = await world.want("other", port=30100)
+    assert len(await world.live()) == 1
+    assert "port 30100" in ((await world.workload(second)).why or "")
+
+
+async def test_many_instances_spread_until_the_memory_is_full(world: World) -> None:
+    for name in ("node-a", "node-b"):
+        await world.join(name, cpu_of(name, memory_mib=3000))
+    demo = await world.want(replicas=5, memory_mb=1024)
+    placed = await world.live()
+    assert len(placed) == 4
+    assert len({placement.node_id for placement in placed}) == 2
+    assert "MiB" in ((await world.workload(demo)).why or "")
+    async with world.pool.store.read() as reader:
+        assert sum(claim.mib for claim in await reader.claims()) == 4 * 1024
