@@ -103,7 +103,8 @@ async def test_it_starts_from_nothing_and_ends_politely_under_long_polls(
         async def is_held() -> bool | None:
             return await _open_requests(client) == 2
 
-        await eventually(is_held, what="the held request")
+        held_now: bool = await eventually(is_held, what="the held request")
+        assert held_now
         process.send_signal(number)
         assert (await held).json() == []
     code, told = await control.ended()

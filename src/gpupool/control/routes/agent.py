@@ -20,7 +20,7 @@ from gpupool.contracts.problems import describe
 from gpupool.control.joining import join
 from gpupool.control.pool import Pool
 from gpupool.control.reporting import take_report
-from gpupool.control.routes.common import PoolHere, answer
+from gpupool.control.routes.paging import PoolHere, answer
 from gpupool.core.errors import InvalidInputError, UnauthorizedError
 from gpupool.core.keys import HEADER_NODE
 

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from gpupool import __version__
 from gpupool.contracts.control import Health
 from gpupool.control.http.metrics import Metrics
-from gpupool.control.routes.common import PoolHere, answer
+from gpupool.control.routes.paging import PoolHere, answer
 from gpupool.core.errors import UnavailableError
 
 router = APIRouter(tags=["process"])

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from gpupool.contracts.control import EventView
 from gpupool.contracts.feed import EndpointsView
 from gpupool.control.feeding import endpoints_view
-from gpupool.control.routes.common import JSON, MAX_WAIT, Limit, PoolHere, answer
+from gpupool.control.routes.paging import JSON, MAX_WAIT, Limit, PoolHere, answer
 from gpupool.control.views import event_view
 from gpupool.fleet.workloads import Protocol
 

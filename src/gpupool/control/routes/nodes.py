@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from gpupool.contracts.control import DeviceView, NodeView, PoolView
 from gpupool.control.pool import Pool
-from gpupool.control.routes.common import Cursor, Limit, PoolHere, answer, page
+from gpupool.control.routes.paging import Cursor, Limit, PoolHere, answer, page
 from gpupool.control.views import device_views, node_view, node_views, pool_view
 from gpupool.core.errors import NotFoundError
 

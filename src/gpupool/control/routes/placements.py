@@ -9,7 +9,7 @@ from starlette.responses import Response
 from gpupool.contracts.agent_link import Command, LogsOrder
 from gpupool.contracts.control import PlacementView
 from gpupool.control.pool import Pool
-from gpupool.control.routes.common import Cursor, Limit, PoolHere, answer, page
+from gpupool.control.routes.paging import Cursor, Limit, PoolHere, answer, page
 from gpupool.control.views import placement_view
 from gpupool.core.errors import DeadlineError, NotFoundError, UnavailableError
 from gpupool.core.ids import new_id

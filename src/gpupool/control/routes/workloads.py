@@ -13,7 +13,7 @@ from gpupool.contracts.control import (
 )
 from gpupool.control import wanting
 from gpupool.control.pool import Change, Pool
-from gpupool.control.routes.common import Cursor, Limit, PoolHere, answer, page
+from gpupool.control.routes.paging import Cursor, Limit, PoolHere, answer, page
 from gpupool.control.views import workload_views
 from gpupool.core.errors import NotFoundError
 from gpupool.fleet.workloads import Workload
