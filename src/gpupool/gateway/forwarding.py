@@ -14,13 +14,14 @@ import aiohttp
 import structlog
 from aiohttp import hdrs, web
 
+from gpupool.gateway.aliases import ask_by_its_name
 from gpupool.gateway.faults import GatewayError, error_body, is_openai_error
 from gpupool.gateway.headers import to_client, to_upstream
 from gpupool.gateway.naming import ModelName
 from gpupool.gateway.reading import Call
 from gpupool.gateway.routing import Router, Upstream
 from gpupool.gateway.streams import EventStream, EventTooLargeError
-from gpupool.gateway.upstreams import UnreachableError, ask, fault_of, read_whole
+from gpupool.gateway.upstreams import UnreachableError, fault_of, read_whole
 
 MAX_REPLY_BYTES: Final = 64 * 1024 * 1024
 MAX_ERROR_BYTES: Final = 1024 * 1024
@@ -89,7 +90,7 @@ class Forwarder:
         query = f"?{request.rel_url.raw_query_string}" if request.rel_url.raw_query_string else ""
         headers = to_upstream(request.headers, request_id)
         with upstream.busy():
-            reply = await ask(self._session, upstream, request.path + query, headers, call.body)
+            reply = await ask_by_its_name(self._session, upstream, request.path + query, headers, call)
             on_head()
             async with reply:
                 return await _relay(request, reply, ModelName(call.model))

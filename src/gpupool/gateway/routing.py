@@ -22,11 +22,21 @@ class Upstream:
     def __init__(self, endpoint: FeedEndpoint) -> None:
         self.endpoint = endpoint
         self.outstanding = 0
+        self.own_name: str | None = None
+        """What this server calls the model, where it refused the clients' name."""
+        self.names_asked = False
+        """Whether it was asked for its models already."""
 
     @property
     def base_url(self) -> str:
         """``http://host:port``."""
         return f"http://{self.endpoint.address}"
+
+    def move(self, endpoint: FeedEndpoint) -> None:
+        """Take what the newest view says; at another address another process listens, which may use other names."""
+        if endpoint.address != self.endpoint.address:
+            self.own_name, self.names_asked = None, False
+        self.endpoint = endpoint
 
     @contextmanager
     def busy(self) -> Iterator[None]:
@@ -59,7 +69,7 @@ class Router:
         by_model: dict[str, list[Upstream]] = {}
         for endpoint in view.endpoints:
             upstream = self._upstreams.get(endpoint.id) or Upstream(endpoint)
-            upstream.endpoint = endpoint
+            upstream.move(endpoint)
             upstreams[endpoint.id] = upstream
             if endpoint.state == "active":
                 for model in endpoint.models:
