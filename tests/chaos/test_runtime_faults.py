@@ -293,7 +293,7 @@ async def test_a_run_survives_its_runtime_and_the_next_one_adopts_it(stage: Stag
     assert identify(first.pid) is not None
     (adopted,) = await stage.again()
     assert (adopted.pid, adopted.port) == (first.pid, first.port)
-    await stage.healthy(wanted)
+    assert adopted.state is InstanceState.HEALTHY
     os.kill(first.pid, signal.SIGKILL)
     again = await stage.see(
         wanted, lambda item: item.state is InstanceState.HEALTHY and item.pid != first.pid

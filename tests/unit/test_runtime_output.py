@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gpupool.core.errors import NotFoundError
-from gpupool.runtimes.process.output import last_words, rotate, tail
+from gpupool.runtimes.process.output import last_words, rotate, size_of, tail
 
 
 def test_a_small_file_is_left_alone(tmp_path: Path) -> None:
@@ -79,3 +79,15 @@ def test_last_words_are_short_and_printable(tmp_path: Path) -> None:
     assert last_words(path) == "Traceback |  [31mValueError: bad [0m"
     path.write_text("z" * 5000)
     assert len(last_words(path)) == 300
+
+
+def test_last_words_of_an_earlier_launch_are_not_taken_for_this_one_s(tmp_path: Path) -> None:
+    path = tmp_path / "output.log"
+    path.write_text("first launch\n")
+    before = size_of(path)
+    assert last_words(path, before) == ""
+    with path.open("a") as file:
+        file.write("second\n")
+    assert last_words(path, before) == "second"
+    path.write_text("cut\n")
+    assert last_words(path, before) == "cut"

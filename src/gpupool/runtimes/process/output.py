@@ -57,12 +57,24 @@ def tail(path: Path, lines: int) -> str:
     return "".join(content.decode(errors="replace").splitlines(keepends=True)[-lines:])
 
 
-def last_words(path: Path) -> str:
-    """Return the last line or lines of the output, at most 300 characters, for a reason; empty when there are none."""
+def size_of(path: Path) -> int:
+    """Return the bytes written so far; 0 where there is no file."""
     try:
-        text = _end_of(path, 4096).decode(errors="replace")
+        return path.stat().st_size
     except FileNotFoundError:
+        return 0
+
+
+def last_words(path: Path, since: int = 0) -> str:
+    """Return the last line or lines of the output, at most 300 characters, for a reason; empty when there are none.
+
+    ``since``: the size at the launch, so that an earlier launch's words are not taken for this one's.
+    """
+    size = size_of(path)
+    fresh = size - since if size >= since else size
+    if not fresh:
         return ""
+    text = _end_of(path, min(fresh, 4096)).decode(errors="replace")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     printable = "".join(character if character.isprintable() else " " for character in " | ".join(lines[-2:]))
     return printable[-_REASON_CHARACTERS:]

@@ -43,11 +43,14 @@ class ProcessRuntime:
         for path in (self._around.runs, self._around.cache / "models", self._around.cache / "numba"):
             await asyncio.to_thread(ensure_private_dir, path)
         context = self._context()
+        adopting = []
         for folder, record, alive in await asyncio.to_thread(adoption.take_stock, self._around.runs):
             supervisor = Supervisor(context, folder, record)
             self._supervisors[record.order.placement_id] = supervisor
             if alive:
-                supervisor.adopt()
+                adopting.append(supervisor.adopt())
+        # Together, and not in the background: what was in service is then told as in service, without a gap.
+        await asyncio.gather(*adopting)
         self._watcher = asyncio.create_task(self._look_after(), name="look after runs")
         return await self.instances()
 

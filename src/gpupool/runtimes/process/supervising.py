@@ -28,7 +28,7 @@ from gpupool.runtimes.process.environment import (
 from gpupool.runtimes.process.exits import ExitWatch
 from gpupool.runtimes.process.health import HealthJudge, HealthTimings
 from gpupool.runtimes.process.launching import collect, spawn
-from gpupool.runtimes.process.output import last_words
+from gpupool.runtimes.process.output import last_words, size_of
 from gpupool.runtimes.process.reasons import exit_reason
 from gpupool.runtimes.process.records import Phase, RunFolder, RunRecord
 
@@ -70,11 +70,14 @@ class Supervisor:
         self._state = InstanceState.EXITED if record.phase is Phase.EXITED else InstanceState.STARTING
         self._memory_mib: int | None = None
         self._begun = asyncio.Event()
+        self._probed = asyncio.Event()
         self._too_much = asyncio.Event()
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._grace = record.order.grace_seconds
         self._adopted = False
+        self._written = 0
+        """Bytes of output before the present launch."""
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -111,11 +114,12 @@ class Supervisor:
         self._watch(self._first())
         await self._begun.wait()
 
-    def adopt(self) -> None:
-        """Watch a process that an earlier agent launched."""
+    async def adopt(self) -> None:
+        """Watch a process that an earlier agent launched; returns once its health was asked for the first time."""
         self._adopted = True
         self._state = InstanceState.RUNNING
         self._watch(self._run())
+        await self._probed.wait()
 
     async def stop(self, grace_seconds: float) -> None:
         """End the run and return when it is over; a repeated call may shorten the grace, 0 ends it at once."""
@@ -144,18 +148,26 @@ class Supervisor:
     def _watch(self, work: Coroutine[None, None, None]) -> None:
         name = f"supervise {self.order.placement_id}"
         self._task = asyncio.get_running_loop().create_task(work, name=name)
+        self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Let nobody wait for a task that is over, and say so where a fault of ours ended it."""
+        self._begun.set()
+        self._probed.set()
+        fault = None if task.cancelled() else task.exception()
+        if fault is not None:
+            _log.error("supervisor failed", placement=self.order.placement_id, exc_info=fault)
 
     async def _first(self) -> None:
-        try:
-            launched = await self._launch(self.record)
-        finally:
-            self._begun.set()
+        launched = await self._launch(self.record)
+        self._begun.set()
         if launched:
             await self._run()
 
     async def _run(self) -> None:
         while True:
             reason = await self._until_over()
+            self._probed.set()
             if self._stop.is_set():
                 await self._finish("stopped")
                 return
@@ -212,6 +224,7 @@ class Supervisor:
     def _launch_now(self, record: RunRecord, port: int) -> RunRecord:
         """Write the intent, launch, write who it is. Blocks for some milliseconds."""
         self._folder.write(record)
+        self._written = size_of(self._folder.output)
         around = self._context.around
         environment = build_environment(record.order, self._folder, around, port, record.instance_id)
         command = build_command(record.order, environment, around.host, port)
@@ -252,7 +265,9 @@ class Supervisor:
             code = collect(process)
         if "exit" in causes:
             spent = time.time() - self.record.launched_at
-            return exit_reason(code, spent, await asyncio.to_thread(last_words, self._folder.output))
+            return exit_reason(
+                code, spent, await asyncio.to_thread(last_words, self._folder.output, self._written)
+            )
         if "memory" in causes:
             return f"memory: used {self._memory_mib} MiB of {self.order.memory_mib}"
         return reason
@@ -301,6 +316,7 @@ class Supervisor:
             state = InstanceState.HEALTHY if judge.healthy else InstanceState.RUNNING
             if state is not self._state:
                 self._show(state)
+            self._probed.set()
             await asyncio.sleep(judge.next_pause())
 
     async def _stranger(self, process: ProcessIdentity, port: int) -> str | None:
