@@ -16,7 +16,6 @@ from gpupool.core.ids import new_id
 
 _RESTART_PAUSES: Final = (0.5, 1.0, 2.0, 5.0, 10.0)
 _STEADY_SECONDS: Final = 60.0
-_LOG_LIMIT: Final = 8 * 1024 * 1024
 
 
 def ended_how(code: int | None) -> str:
@@ -41,8 +40,6 @@ class Child:
     def start(self) -> None:
         """Start the process with a fresh instance id, its output appended to its log."""
         self.instance_id = new_id("inst")
-        if self.log.exists() and self.log.stat().st_size > _LOG_LIMIT:
-            self.log.replace(self.log.with_suffix(".log.1"))
         descriptor = os.open(self.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             self._process = subprocess.Popen(

@@ -10,6 +10,7 @@ import httpx
 
 from gpupool.cli.up.children import Child
 from gpupool.cli.up.leftovers import MARK, end_leftovers
+from gpupool.cli.up.logs import LogKeeper
 from gpupool.cli.up.plan import UpPlan
 from gpupool.cli.up.warden import start_warden
 from gpupool.core.home import Home
@@ -43,10 +44,12 @@ class Pool:
             "agent", ["agent", "run", "--control", plan.control_url], env, home.logs / "agent.log", None
         )
         self._warden: subprocess.Popen[bytes] | None = None
+        self._logs = LogKeeper(home.logs)
 
     def start(self) -> None:
         """Make the tokens and start everything side by side; the warden first, so that nothing is ever unguarded."""
         make_tokens(self.plan.home)
+        self._logs.tend()
         self._warden = start_warden(self.plan.home, identify_self())
         for child in (self.control, self.gateway, self.agent):
             child.start()
@@ -59,6 +62,9 @@ class Pool:
     def watch(self, say: Callable[[str], None]) -> None:
         """Start dead children again for ever, telling each event through ``say``; ends by an exception only."""
         while True:
+            fault = self._logs.tend()
+            if fault is not None:
+                say(fault)
             for child in (self.control, self.gateway, self.agent):
                 news = child.tend(time.monotonic())
                 if news is not None:
