@@ -187,6 +187,18 @@ async def test_settings_that_cannot_be_met_end_with_a_clear_word(
     agent.start(control, "--control", "ftp://nowhere")
     assert await agent.ended() == 2
     assert "control_url" in agent.log.read_text()
+    agent.start(control, "--address", "192.0.2.1")
+    assert await agent.ended() == 2
+    assert "Workloads cannot listen on 192.0.2.1" in agent.log.read_text()
+
+
+async def test_a_node_may_listen_elsewhere_than_it_is_reached(
+    control: ScriptedControl, agent: AgentProcess
+) -> None:
+    agent.start(control, "--address", "192.0.2.1", "--listen", "127.0.0.1")
+    control.order("start", start_order("pl-a"))
+    await active(control, "pl-a")
+    assert control.joins[0].address == "192.0.2.1"
 
 
 async def test_a_stand_in_gpu_is_labelled(control: ScriptedControl, agent: AgentProcess) -> None:

@@ -18,9 +18,10 @@ from gpupool.agent.journal import Journal
 from gpupool.agent.link import Link
 from gpupool.agent.settings import AgentSettings
 from gpupool.agent.worker import Worker
-from gpupool.core.errors import ConflictError, EnvironmentProblemError
+from gpupool.core.errors import ConflictError, EnvironmentProblemError, InvalidInputError
 from gpupool.core.ids import new_id
 from gpupool.core.keys import SigningKey
+from gpupool.core.ports import port_is_free
 from gpupool.core.processes import identify_self
 from gpupool.core.records import ProcessRecord
 from gpupool.runtimes.process import ProcessRuntime
@@ -35,9 +36,21 @@ def run_agent(settings: AgentSettings) -> None:
     Raises ConflictError when an agent already runs on this state folder, InvalidInputError for settings that cannot
     be met.
     """
+    _check_listen_host(settings.listen_host)
     home = settings.folders.prepare()
     with _sole_agent(home.agent / "agent.lock"), _recorded(settings):
         asyncio.run(_run(settings))
+
+
+def _check_listen_host(host: str) -> None:
+    """Raise InvalidInputError where no workload could listen on ``host``."""
+    try:
+        port_is_free(0, host)
+    except OSError as error:
+        raise InvalidInputError(
+            f"Workloads cannot listen on {host}: {error.strerror}.",
+            remedy="Give an address of this machine with --listen (0.0.0.0 is all of them).",
+        ) from error
 
 
 async def _run(settings: AgentSettings) -> None:
@@ -46,7 +59,7 @@ async def _run(settings: AgentSettings) -> None:
     inventory = await _inventory(settings, stop)
     if inventory is None:
         return
-    runtime = ProcessRuntime(settings.runs, home.cache, settings.node_address)
+    runtime = ProcessRuntime(settings.runs, home.cache, settings.listen_host)
     worker = Worker(runtime, Journal.load(home.agent / "journal.json"), inventory)
     key = SigningKey.load_or_make(home.agent / "node.key")
     try:

@@ -27,7 +27,9 @@ class AgentSettings(ProcessSettings):
     node_name: Name = Field(default_factory=default_node_name)
     """The node's name in the pool; left out, the machine's host name."""
     node_address: Annotated[str, Field(pattern=r"^[A-Za-z0-9.:_-]{1,253}$")] = "127.0.0.1"
-    """Where gateway and proxy reach this node; workloads listen on it, so the default keeps them to this machine."""
+    """Where gateway and proxy reach this node; the default keeps it to this machine."""
+    workload_host: Annotated[str, Field(pattern=r"^[A-Za-z0-9.:_-]{0,253}$")] = ""
+    """Where workloads listen, if not on ``node_address``; for a node behind an address that is not its own."""
     join_token_file: Path | None = None
     """File with the token that lets a node join; left out, ``keys/join.token`` in the state folder."""
     hourly_usd: Annotated[float, Field(ge=0, le=10_000)] | None = None
@@ -54,6 +56,11 @@ class AgentSettings(ProcessSettings):
         if bool(self.stand_in_gpus) != bool(self.stand_in_model):
             raise ValueError("development mode needs both stand_in_gpus and stand_in_model")
         return self
+
+    @property
+    def listen_host(self) -> str:
+        """Where workloads listen."""
+        return self.workload_host or self.node_address
 
     @property
     def join_token_path(self) -> Path:

@@ -18,7 +18,10 @@ def run(
     control: Annotated[str | None, typer.Option(metavar="URL", help="Address of control.")] = None,
     name: Annotated[str | None, typer.Option(help="The node's name; left out, the host name.")] = None,
     address: Annotated[
-        str | None, typer.Option(help="Where the gateway reaches this node; workloads listen on it.")
+        str | None, typer.Option(help="Where the gateway reaches this node; left out, 127.0.0.1.")
+    ] = None,
+    listen: Annotated[
+        str | None, typer.Option(help="Where workloads listen, if not on that address.")
     ] = None,
     join_token_file: Annotated[
         Path | None,
@@ -48,6 +51,7 @@ def run(
         "control_url": control,
         "node_name": name,
         "node_address": address,
+        "workload_host": listen,
         "join_token_file": join_token_file,
         "hourly_usd": hourly_usd,
         "stand_in_gpus": stand_in_gpus,
