@@ -12,7 +12,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from gpupool.gateway.faults import GatewayError
-from gpupool.gateway.naming import ModelName
+from gpupool.gateway.naming import model_name
 from gpupool.gateway.reading import Call
 from gpupool.gateway.routing import Upstream
 from gpupool.gateway.upstreams import ask, read_whole
@@ -38,7 +38,7 @@ async def ask_by_its_name(
 
 
 def _named(call: Call, name: str | None) -> bytes:
-    return call.body if name is None else ModelName(name).put_into(call.body)
+    return call.body if name is None else model_name(name).put_into(call.body)
 
 
 async def only_model(session: aiohttp.ClientSession, upstream: Upstream) -> str | None:

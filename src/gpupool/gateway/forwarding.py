@@ -17,7 +17,7 @@ from aiohttp import hdrs, web
 from gpupool.gateway.aliases import ask_by_its_name
 from gpupool.gateway.faults import GatewayError, error_body, is_openai_error
 from gpupool.gateway.headers import to_client, to_upstream
-from gpupool.gateway.naming import ModelName
+from gpupool.gateway.naming import ModelName, model_name
 from gpupool.gateway.reading import Call
 from gpupool.gateway.routing import Router, Upstream
 from gpupool.gateway.streams import EventStream, EventTooLargeError
@@ -26,6 +26,8 @@ from gpupool.gateway.upstreams import UnreachableError, fault_of, read_whole
 MAX_REPLY_BYTES: Final = 64 * 1024 * 1024
 MAX_ERROR_BYTES: Final = 1024 * 1024
 STALL_SECONDS: Final = 60.0
+_NEVER_WAITS_BYTES: Final = 16 * 1024
+"""With nothing in the transport's buffer, a piece of this size is below the mark at which a write waits."""
 _QUOTED_CHARACTERS: Final = 500
 log = structlog.get_logger(__name__)
 
@@ -93,7 +95,7 @@ class Forwarder:
             reply = await ask_by_its_name(self._session, upstream, request.path + query, headers, call)
             on_head()
             async with reply:
-                return await _relay(request, reply, ModelName(call.model))
+                return await _relay(request, reply, model_name(call.model))
 
 
 async def _relay(request: web.Request, reply: aiohttp.ClientResponse, model: ModelName) -> web.StreamResponse:
@@ -144,12 +146,16 @@ async def _relay_events(
 
 async def _send(request: web.Request, response: web.StreamResponse, piece: bytes) -> None:
     """Send a piece; drop a client that takes nothing for too long, since it holds a place at the upstream."""
+    transport = request.transport
+    if transport is not None and len(piece) <= _NEVER_WAITS_BYTES and not transport.get_write_buffer_size():
+        await response.write(piece)
+        return
     try:
         async with asyncio.timeout(STALL_SECONDS):
             await response.write(piece)
     except TimeoutError as error:
-        if request.transport is not None:
-            request.transport.abort()
+        if transport is not None:
+            transport.abort()
         raise ConnectionResetError("the client stopped reading") from error
 
 

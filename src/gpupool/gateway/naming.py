@@ -7,6 +7,7 @@ every stream.
 
 import json
 import re
+from functools import lru_cache
 from typing import Final
 
 MARK: Final = b'"model"'
@@ -50,6 +51,12 @@ class ModelName:
 
     def _spliced(self, payload: bytes, start: int, end: int) -> bytes:
         return payload[:start] + self._quoted + payload[end:]
+
+
+@lru_cache(maxsize=1024)
+def model_name(name: str) -> ModelName:
+    """Return ``name`` ready to be put into answers; the same few are asked for again and again."""
+    return ModelName(name)
 
 
 def _string_fields(payload: bytes) -> list[_Span]:
