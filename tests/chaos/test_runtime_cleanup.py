@@ -2,13 +2,14 @@
 
 import asyncio
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from gpupool.core.errors import EnvironmentProblemError
 from gpupool.core.processes import identify
-from gpupool.fleet.ports.runtime import InstanceState, LaunchOrder
+from gpupool.fleet.ports.runtime import Instance, InstanceState, LaunchOrder
 from gpupool.runtimes.process import ProcessRuntime
 from gpupool.runtimes.process.cleanup import end_recorded
 from gpupool.runtimes.process.ending import survivors
@@ -33,10 +34,12 @@ async def left_alone(runs: Path, *orders: LaunchOrder) -> None:
     for wanted in orders:
         await runtime.launch(wanted)
 
-    async def all_healthy() -> bool | None:
-        return all(item.state is InstanceState.HEALTHY for item in await runtime.instances())
+    async def healthy() -> Sequence[Instance] | None:
+        seen = await runtime.instances()
+        return seen if all(item.state is InstanceState.HEALTHY for item in seen) else None
 
-    await eventually(all_healthy)
+    found = await eventually(healthy)
+    assert len(found) == len(orders)
     await runtime.close(stop_instances=False)
 
 
