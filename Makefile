@@ -5,8 +5,9 @@ PYTHON := .venv/bin/python -P
 ARGS :=
 
 # One folder of compiled numba code for a whole run; absolute, since programs start elsewhere.
-export NUMBA_CACHE_DIR := $(CURDIR)/.numba-cache
+kernels test test-full bench: export NUMBA_CACHE_DIR := $(CURDIR)/.numba-cache
 unexport PYTHONDONTWRITEBYTECODE
+.DEFAULT_GOAL := help
 
 .PHONY: help install up test test-full kernels lint format bench lock clean
 

@@ -309,10 +309,12 @@ is_current() {
 
 prepare_environment() {
     # prepare_environment SET: make `.venv` hold locks/SET.txt, or do nothing where it does already.
-    unset PYTHONDONTWRITEBYTECODE PYTHONHOME PYTHONPATH VIRTUAL_ENV
-    export UV_PYTHON_DOWNLOADS=never
+    unset PYTHONDONTWRITEBYTECODE PYTHONHOME PYTHONPATH VIRTUAL_ENV PIP_TARGET PIP_PREFIX PIP_ROOT
+    export UV_PYTHON_DOWNLOADS=never PIP_USER=0
     if is_current "$1"; then return 0; fi
     open_log
+    command -v flock >/dev/null 2>&1 ||
+        stop "The command flock is missing; gpupool runs on Linux." "Install the package util-linux, then run this again."
     # One at a time. Held through a descriptor that the installers inherit, so that it outlives a killed shell
     # for exactly as long as one of them still writes.
     exec 9>"$root/.venv.lock"
