@@ -1,5 +1,6 @@
 """Trouble with the database reaches callers as StorageError that says what to do, and passes when the trouble does."""
 
+import asyncio
 import sqlite3
 import traceback
 from collections.abc import AsyncIterator, Iterator
@@ -180,3 +181,23 @@ async def test_only_the_newest_keys_of_a_scope_are_remembered(
         assert await writer.first_time("busy", "rep-0")
         assert await writer.first_time("busy", "rep-1")
         assert not await writer.first_time("quiet", "old")
+
+
+async def test_a_cancellation_during_a_commit_neither_cuts_it_nor_costs_the_connection(
+    store: SqlStore,
+) -> None:
+    thrown_away: list[object] = []
+
+    async def write() -> None:
+        async with store.write() as writer:
+            await writer.emit(an_event("kept.anyway"))
+
+    task = asyncio.create_task(write())
+    engine = store._writers.sync_engine
+    event.listen(engine, "commit", lambda _connection: task.cancel())
+    event.listen(engine.pool, "invalidate", lambda *told: thrown_away.append(told))
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert thrown_away == []
+    async with store.read() as view:
+        assert [found.kind for found in await view.events()] == ["kept.anyway"]

@@ -1,5 +1,8 @@
 """Migrations: from nothing, from older, never from newer, foreign or damaged; and nothing half done."""
 
+import asyncio
+import fcntl
+import re
 import sqlite3
 import stat
 import subprocess
@@ -20,7 +23,9 @@ from gpupool.core.errors import StorageError
 from gpupool.store.migrate import SCRIPTS, back_up, main, migrate
 from gpupool.store.schema import NEWEST, REVISIONS, Standing, inspect
 from gpupool.store.tables import METADATA
+from polling import eventually
 
+LOCKS = Path("/proc/locks")
 NEXT_STEP = """
 import sqlalchemy as sa
 from alembic import op
@@ -207,6 +212,20 @@ def test_two_migrations_at_once_make_one_database(tmp_path: Path) -> None:
     assert [run.returncode for run in runs] == [0, 0]
     assert inspect(path).standing is Standing.CURRENT
     assert inspect(path).revision == NEWEST
+
+
+async def test_a_migration_waits_for_the_one_at_work(tmp_path: Path) -> None:
+    path = tmp_path / "pool.db"
+    with path.with_name("pool.db.migration-lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        waiting = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "gpupool.store.migrate", "--database", str(path)
+        )
+        wanted = re.compile(rf"-> FLOCK .* {waiting.pid} ")
+        await eventually(lambda: wanted.search(LOCKS.read_text()), what="the second migration's wait")
+        done = new_database(tmp_path).read_bytes()
+    assert await waiting.wait() == 0
+    assert path.read_bytes() == done
 
 
 def test_a_backup_holds_what_is_only_in_the_log(tmp_path: Path) -> None:
