@@ -106,18 +106,30 @@ async def test_a_second_failure_is_final(tmp_path: Path) -> None:
     assert sum(len(upstream.bodies) for upstream in playing.upstreams) == 2
 
 
-async def test_a_kept_connection_that_was_just_closed_is_opened_anew(tmp_path: Path) -> None:
+async def test_a_retry_never_meets_a_second_kept_connection_that_its_server_no_longer_wants(
+    tmp_path: Path,
+) -> None:
+    seen: list[object] = []
+    both = asyncio.Barrier(2)
+
     async def behave(request: web.Request) -> web.StreamResponse:
-        if len(playing.upstream.bodies) == 2:
-            assert request.transport is not None
-            request.transport.abort()
+        transport = request.transport
+        assert transport is not None
+        if transport in seen:
+            transport.abort()
+            return web.Response()
+        seen.append(transport)
+        if len(seen) <= 2:
+            await both.wait()
         return await answer_json(request)
 
     async with stage(tmp_path, behave) as playing:
-        for _ in range(2):
-            async with playing.chat() as reply:
-                assert reply.status == 200
-    assert len(playing.upstream.bodies) == 3
+        async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+            for _ in range(2):
+                group.create_task(read_all(playing.chat()))
+        async with playing.chat() as reply:
+            assert reply.status == 200
+    assert (len(seen), len(playing.upstream.bodies)) == (3, 4)
 
 
 async def test_requests_spread_over_the_idle_endpoints(tmp_path: Path) -> None:

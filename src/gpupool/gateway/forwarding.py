@@ -35,8 +35,10 @@ log = structlog.get_logger(__name__)
 class Forwarder:
     """Carries calls to the upstreams that the router chooses."""
 
-    def __init__(self, session: aiohttp.ClientSession, router: Router) -> None:
-        self._session = session
+    def __init__(self, kept: aiohttp.ClientSession, fresh: aiohttp.ClientSession, router: Router) -> None:
+        """``kept`` keeps connections; ``fresh`` opens a new one each time, so that a retry never meets a stale one."""
+        self._kept = kept
+        self._fresh = fresh
         self._router = router
 
     async def forward(
@@ -50,11 +52,11 @@ class Forwarder:
         if upstream is None:
             raise self._router.absence(call.model)
         try:
-            return await self._exchange(upstream, request, call, request_id, on_head)
+            return await self._exchange(self._kept, upstream, request, call, request_id, on_head)
         except UnreachableError as error:
             other = self._after(error, call, request_id)
         try:
-            return await self._exchange(other, request, call, request_id, on_head)
+            return await self._exchange(self._fresh, other, request, call, request_id, on_head)
         except UnreachableError as error:
             self._note(error, call, request_id)
             raise error.fault(call.model) from error
@@ -83,6 +85,7 @@ class Forwarder:
 
     async def _exchange(
         self,
+        session: aiohttp.ClientSession,
         upstream: Upstream,
         request: web.Request,
         call: Call,
@@ -92,7 +95,7 @@ class Forwarder:
         query = f"?{request.rel_url.raw_query_string}" if request.rel_url.raw_query_string else ""
         headers = to_upstream(request.headers, request_id)
         with upstream.busy():
-            reply = await ask_by_its_name(self._session, upstream, request.path + query, headers, call)
+            reply = await ask_by_its_name(session, upstream, request.path + query, headers, call)
             on_head()
             async with reply:
                 return await _relay(request, reply, model_name(call.model))

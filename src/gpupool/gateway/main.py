@@ -81,9 +81,13 @@ async def gateway(
     follower = FeedFollower(
         settings.control_url, Protocol.OPENAI, settings.feed_token_file, on_view=router.update
     )
-    async with new_session(settings.gateway_silence_seconds) as session:
+    silence = settings.gateway_silence_seconds
+    async with (
+        new_session(silence, keep_connections=True) as kept,
+        new_session(silence, keep_connections=False) as fresh,
+    ):
         metrics = Metrics(router.outstanding, lambda: follower.trouble is None)
-        serving = Gateway(router, Forwarder(session, router), metrics, keys, instance_id)
+        serving = Gateway(router, Forwarder(kept, fresh, router), metrics, keys, instance_id)
         runner = web.AppRunner(
             serving.application(), handler_cancellation=True, access_log=None, shutdown_timeout=1.0
         )

@@ -33,10 +33,15 @@ class UnreachableError(Exception):
         return GatewayError(502, "upstream_unreachable", message, headers={"Retry-After": "2"})
 
 
-def new_session(silence_seconds: float) -> aiohttp.ClientSession:
-    """Return the session towards all upstreams; one that says nothing for ``silence_seconds`` is given up."""
+def new_session(silence_seconds: float, *, keep_connections: bool) -> aiohttp.ClientSession:
+    """Return a session towards all upstreams; one that says nothing for ``silence_seconds`` is given up."""
+    connector = (
+        aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_SECONDS, ttl_dns_cache=10)
+        if keep_connections
+        else aiohttp.TCPConnector(limit=0, force_close=True, ttl_dns_cache=10)
+    )
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_SECONDS, ttl_dns_cache=10),
+        connector=connector,
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=silence_seconds),
         cookie_jar=aiohttp.DummyCookieJar(),
         skip_auto_headers=["User-Agent"],
