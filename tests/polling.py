@@ -2,16 +2,20 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
 PAUSE = 0.02
 
 
+@overload
 async def eventually(
-    look: Callable[[], Awaitable[T | None] | T | None], seconds: float = 30.0, what: str = "it"
-) -> T:
+    look: Callable[[], Coroutine[Any, Any, T | None]], seconds: float = ..., what: str = ...
+) -> T: ...
+@overload
+async def eventually(look: Callable[[], T | None], seconds: float = ..., what: str = ...) -> T: ...
+async def eventually(look: Callable[[], Any], seconds: float = 60.0, what: str = "it") -> Any:
     """Return the first true value of ``look`` (plain or async); fail when there is none in time."""
     deadline = time.monotonic() + seconds
     while True:

@@ -12,6 +12,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 import pytest_asyncio
+from aiohttp import web
 
 from gpupool.core.processes import ProcessIdentity, identify
 from gpupool.fleet.ports.runtime import Instance, InstanceState, LaunchOrder
@@ -104,7 +105,7 @@ async def test_a_workload_that_dies_later_comes_back_on_its_port(stage: Stage) -
 async def test_one_that_never_gets_healthy_is_ended(stage: Stage) -> None:
     wanted = order(UNHEALTHY, start_timeout_seconds=1.0)
     await stage.runtime.launch(wanted)
-    assert await stage.over(wanted) == "unhealthy: not healthy within 1 s of its launch (it answers 503)"
+    assert (await stage.over(wanted)).startswith("unhealthy: not healthy within 1 s of its launch (")
 
 
 async def test_one_that_never_listens_is_ended(stage: Stage) -> None:
@@ -229,40 +230,34 @@ async def test_a_fixed_port_that_is_taken_is_told_before_anything_starts(stage: 
     assert (seen.state, seen.reason) == (InstanceState.EXITED, f"launch: port {port} is taken")
 
 
-async def test_a_stranger_that_answers_on_our_port_is_not_ours(stage: Stage, free_port: int) -> None:
-    """The workload gives its port to a stranger, whose perfect 200 must not count."""
-    thief = HEALTHY[2].replace('os.environ["PORT"]', str(free_port))
-    wanted = order(bare("import signal; signal.pause()"), port=free_port, start_timeout_seconds=3.0)
-    launched = await stage.runtime.launch(wanted)
-    assert launched.state is not InstanceState.EXITED
-    stranger = await asyncio.create_subprocess_exec(
-        "python3", "-c", thief, env={"HOST": "127.0.0.1", "PATH": os.environ["PATH"]}
-    )
+@pytest.mark.parametrize(
+    ("answer", "fault"),
+    [
+        ({"status": "ok"}, "another process answers on port {port}"),
+        ({"instance_id": "inst-other"}, "another process answers on its port"),
+    ],
+)
+async def test_a_stranger_that_answers_on_our_port_is_not_ours(
+    stage: Stage, free_port: int, answer: dict[str, str], fault: str
+) -> None:
+    """The workload never binds; this test does in its place, and its perfect 200 must not count."""
+
+    async def serve(_: web.Request) -> web.Response:
+        return web.json_response(answer)
+
+    wanted = order(bare("import signal; signal.pause()"), port=free_port, start_timeout_seconds=1.0)
+    await stage.runtime.launch(wanted)
+    app = web.Application()
+    app.router.add_get("/health", serve)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", free_port).start()
     try:
         reason = await stage.over(wanted)
     finally:
-        stranger.kill()
-        await stranger.wait()
-    assert reason == (
-        f"unhealthy: not healthy within 3 s of its launch (another process answers on port {free_port})"
-    )
-
-
-async def test_an_answer_that_names_another_instance_is_not_ours(stage: Stage) -> None:
-    wrong = program(
-        """
-        import io
-        def do_GET(self):
-            body = b'{"instance_id": "inst-other"}'
-            self.send_response(200); self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body))); self.end_headers(); self.wfile.write(body)
-        Handler.do_GET = do_GET
-        server.serve_forever()
-        """
-    )
-    wanted = order(wrong, start_timeout_seconds=1.0)
-    await stage.runtime.launch(wanted)
-    assert "another process answers on its port" in await stage.over(wanted)
+        await runner.cleanup()
+    told = fault.format(port=free_port)
+    assert reason == f"unhealthy: not healthy within 1 s of its launch ({told})"
 
 
 async def test_a_workload_sees_nothing_of_the_agents_environment(
