@@ -57,13 +57,17 @@ class Node:
         await worker.resume()
         async with ControlClient(url, SigningKey.load_or_make(self.folder / "key"), timeout) as client:
             self.link = Link(settings, client, worker, heartbeat)
-            task = asyncio.create_task(self.link.run())
+            self.task = asyncio.create_task(self.link.run())
             try:
                 yield worker
             finally:
-                task.cancel()
-                with suppress(asyncio.CancelledError):
-                    await task
+                await self.unlink()
+
+    async def unlink(self) -> None:
+        """End the link, as the agent does before it says goodbye."""
+        self.task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self.task
 
 
 @pytest.fixture
@@ -216,6 +220,7 @@ async def test_a_goodbye_is_complete_and_forgets_what_it_told(control: ScriptedC
     async with node.linked(control.url) as worker:
         await eventually(lambda: control.streams)
         await worker.leave(5.0, asyncio.Event())
+        await node.unlink()
         assert await node.link.say_goodbye()
     assert control.reports[-1].leaving
     assert control.state("pl-a") is PlacementState.ENDED

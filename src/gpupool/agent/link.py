@@ -83,7 +83,10 @@ class Link:
             await asyncio.sleep(backoff.next())
 
     async def say_goodbye(self) -> bool:
-        """Tell control that everything has ended and the node leaves; False when control could not be told."""
+        """Tell control that everything has ended and the node leaves; False when control could not be told.
+
+        Call it after `run` was cancelled, so that no report comes behind it.
+        """
         if self._session is None:
             return False
         try:
