@@ -10,8 +10,11 @@ import pytest
 
 from control_stage import ScriptedAgent, stage
 from gpupool.contracts.problems import MEDIA_TYPE, Problem
+from gpupool.control.serving import BoundedHead
 from gpupool.core.errors import StorageError
+from gpupool.core.keys import HEADER_NODE, HEADER_NONCE, HEADER_SIGNATURE, HEADER_TIME
 
+SIGNATURE = (HEADER_NODE, HEADER_TIME, HEADER_NONCE, HEADER_SIGNATURE)
 EMPTY_REPORT = b'{"report_id":"rep-1","sent_at":"2026-01-01T00:00:00Z","session":"s-1"}'
 
 
@@ -159,10 +162,13 @@ async def test_a_body_beyond_the_limit_is_refused_however_it_comes(
     tmp_path: Path, path: str, limit: int
 ) -> None:
     async with stage(tmp_path) as on:
-        problem(await on.client.post(path, content=b"x" * (limit + 1)), 413, "too_large")
+        signed = dict.fromkeys(SIGNATURE, "x")
+        sent = await on.client.post(path, content=b"x" * (limit + 1), headers=signed)
+        problem(sent, 413, "too_large")
         host, port = on.url.removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         head = f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {on.tokens.operator}\r\n"
+        head += "".join(f"{name}: x\r\n" for name in SIGNATURE)
         writer.write(head.encode() + b"Transfer-Encoding: chunked\r\n\r\n")
         sending = asyncio.create_task(_trickle(writer))
         async with asyncio.timeout(30):
@@ -192,6 +198,31 @@ async def test_heads_beyond_the_limit_are_refused(tmp_path: Path) -> None:
         writer.write(b"GET /healthz HTTP/1.1\r\nX-Endless: " + b"y" * 200_000)
         async with asyncio.timeout(30):
             assert (await reader.readline()).split()[1] == b"400"
+        writer.close()
+
+
+async def test_a_connection_that_says_nothing_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BoundedHead, "head_seconds", 0.2)
+    async with stage(tmp_path) as on:
+        host, port = on.url.removeprefix("http://").split(":")
+        for beginning in (b"", b"GET /healthz HTTP/1.1\r\nHost"):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(beginning)
+            async with asyncio.timeout(30):
+                assert await reader.read() == b""
+            writer.close()
+        assert (await on.client.get("/healthz")).status_code == 200
+
+
+async def test_an_unsigned_body_is_not_read(tmp_path: Path) -> None:
+    async with stage(tmp_path) as on:
+        host, port = on.url.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"POST /v1/agent/reports HTTP/1.1\r\nHost: x\r\nContent-Length: 4000000\r\n\r\n")
+        async with asyncio.timeout(30):
+            assert (await reader.readline()).split()[1] == b"401"
         writer.close()
 
 

@@ -18,9 +18,11 @@ from gpupool.control.reporting import take_report
 from gpupool.control.wanting import deploy
 from gpupool.core.clock import FakeClock
 from gpupool.core.ids import new_id
+from gpupool.fleet.claims import ClaimMode
 from gpupool.fleet.nodes import Node, NodeState
 from gpupool.fleet.placements import Placement, PlacementState
-from gpupool.fleet.workloads import Workload
+from gpupool.fleet.workloads import Workload, WorkloadSpec
+from gpupool.scheduling.port import Decision, FleetView
 from gpupool.store.open import open_store
 
 
@@ -200,3 +202,26 @@ async def test_many_instances_spread_until_the_memory_is_full(world: World) -> N
     assert "MiB" in ((await world.workload(demo)).why or "")
     async with world.pool.store.read() as reader:
         assert sum(claim.mib for claim in await reader.claims()) == 4 * 1024
+
+
+class Stubborn:
+    """A strategy that always names the same device."""
+
+    def __init__(self, node_id: str) -> None:
+        self._node_id = node_id
+
+    def place(self, spec: WorkloadSpec, fleet: FleetView) -> Decision:
+        """Name the node's cpu device, however full it is."""
+        mib = spec.memory_mib
+        return Decision(node_id=self._node_id, device_ids=("cpu-node-a",), mode=ClaimMode.SHARED, mib=mib)
+
+
+async def test_a_strategy_that_breaks_the_claims_rule_is_refused_and_holds_up_nobody(world: World) -> None:
+    world.pool.strategy = Stubborn(await world.join())
+    greedy = await world.want("greedy", memory_mb=1_000_000)
+    modest = await world.want("modest")
+    assert [placement.workload_id for placement in await world.live()] == [modest]
+    async with world.pool.store.read() as reader:
+        assert [claim.mib for claim in await reader.claims()] == [1024]
+        assert len(await reader.commands((await world.live())[0].node_id)) == 1
+    assert (await world.workload(greedy)).wanted == 1

@@ -7,7 +7,7 @@ from gpupool.control.http.boundary import Boundary
 from gpupool.control.http.guard import Guard, Tokens
 from gpupool.control.http.limits import BodyLimits
 from gpupool.control.http.metrics import Metrics
-from gpupool.control.http.openapi import operation_id, publish
+from gpupool.control.http.openapi import ControlApi, operation_id
 from gpupool.control.http.problems import add_problem_handlers
 from gpupool.control.pool import Pool
 from gpupool.control.routes import agent, health, news, nodes, placements, workloads
@@ -15,7 +15,7 @@ from gpupool.control.routes import agent, health, news, nodes, placements, workl
 
 def build_app(pool: Pool, tokens: Tokens) -> FastAPI:
     """Return the application that serves ``pool``."""
-    app = FastAPI(
+    app = ControlApi(
         title="gpupool control",
         version=__version__,
         description="Nodes, devices, workloads, placements, events, and the endpoints feed of one pool of GPUs.",
@@ -28,7 +28,6 @@ def build_app(pool: Pool, tokens: Tokens) -> FastAPI:
     for module in (health, nodes, workloads, placements, news, agent):
         app.include_router(module.router)
     add_problem_handlers(app)
-    publish(app)
     # The layer added last is the outermost: head limits and errors, then credentials, then the body.
     app.add_middleware(BodyLimits)
     app.add_middleware(Guard, tokens=tokens)

@@ -14,6 +14,7 @@ from gpupool.control.planning import Drain, Explain, Place, next_step
 from gpupool.control.pool import Change, Pool
 from gpupool.control.recording import drain, move_node
 from gpupool.control.snapshot import load_snapshot
+from gpupool.core.errors import ConflictError
 from gpupool.core.ids import new_id
 from gpupool.fleet.claims import Claim, ClaimMode
 from gpupool.fleet.devices import DeviceKind
@@ -49,9 +50,16 @@ class Reconciler:
         await self._note_silence()
         await self._end_waiting_for_nodes()
         for workload_id in await self._attention():
+            await self._settle_workload(workload_id)
+
+    async def _settle_workload(self, workload_id: str) -> None:
+        """Take the steps of one workload; one that the store refuses does not hold up the others."""
+        try:
             for _ in range(_MAX_STEPS):
                 if not await self._step(workload_id):
                     break
+        except ConflictError as error:
+            _LOG.warning("step.refused", workload=workload_id, code=error.code, message=error.message)
 
     async def _attention(self) -> list[str]:
         """Return the workloads with a step to take, looked up without a transaction."""

@@ -1,10 +1,11 @@
 """The HTTP server of control: uvicorn with a bounded request head and an end that streams do not hold up."""
 
+import asyncio
 import contextlib
 import errno
 import socket
 from collections.abc import Callable, Generator
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -14,35 +15,63 @@ from gpupool.core.errors import EnvironmentProblemError, PortTakenError
 from gpupool.core.ports import port_holder
 
 MAX_HEAD_BYTES: Final = 64 * 1024
+HEAD_SECONDS: Final = 20.0
+"""How long a connection may take to say what it wants."""
+KEEP_ALIVE_SECONDS: Final = 75
+"""How long an idle connection is kept: well beyond the agents' heartbeats, so that none meets a closing one."""
 GRACE_SECONDS: Final = 5
 _BACKLOG: Final = 2048
 
 
 class BoundedHead(HttpToolsProtocol):
-    """Ends a connection whose request head does not come to an end, before it fills the memory."""
+    """Ends a connection whose request head does not come to an end: before it fills the memory, and in good time."""
+
+    head_seconds = HEAD_SECONDS
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._head_bytes = 0
         self._in_head = True
+        self._patience: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A first request is expected."""
+        super().connection_made(cast("asyncio.Transport", transport))
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing more is expected."""
+        self._head_has_come()
+        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Feed the parser; beyond the limit answer 400 and close."""
         if self._in_head:
             self._head_bytes += len(data)
+            self._expect_head()
         super().data_received(data)
         if self._in_head and self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
             self.send_400_response("The request's head is too large.")
 
     def on_headers_complete(self) -> None:
         """The head has come to its end."""
-        self._in_head, self._head_bytes = False, 0
+        self._head_has_come()
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         """The next bytes are a new head."""
         self._in_head = True
         super().on_message_complete()
+
+    def _expect_head(self) -> None:
+        if self._patience is None:
+            self._patience = self.loop.call_later(self.head_seconds, self.transport.close)
+
+    def _head_has_come(self) -> None:
+        self._in_head, self._head_bytes = False, 0
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
 
 
 class ControlServer(uvicorn.Server):
@@ -59,6 +88,7 @@ class ControlServer(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 backlog=_BACKLOG,
+                timeout_keep_alive=KEEP_ALIVE_SECONDS,
                 timeout_graceful_shutdown=GRACE_SECONDS,
                 proxy_headers=False,
             )

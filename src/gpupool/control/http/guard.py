@@ -12,11 +12,21 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gpupool.core.errors import ForbiddenError, UnauthorizedError
 from gpupool.core.home import Home
-from gpupool.core.keys import load_or_make_token, same_secret
+from gpupool.core.keys import (
+    HEADER_NODE,
+    HEADER_NONCE,
+    HEADER_SIGNATURE,
+    HEADER_TIME,
+    load_or_make_token,
+    same_secret,
+)
 
 _AGENT = "/v1/agent/"
 _JOIN = "/v1/agent/join"
 _FEED = "/v1/endpoints"
+_SIGNATURE_HEADERS = {
+    header.lower().encode() for header in (HEADER_NODE, HEADER_TIME, HEADER_NONCE, HEADER_SIGNATURE)
+}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -55,7 +65,7 @@ class Guard:
         if path == _JOIN:
             self._check_join(bearer(scope))
         elif path.startswith(_AGENT):
-            return
+            check_signed(scope)
         elif path == "/v1" or path.startswith("/v1/") or not _from_this_machine(scope):
             self._check_api(scope, bearer(scope))
 
@@ -78,6 +88,15 @@ class Guard:
                 "The service token may read the endpoints feed and nothing else.",
                 remedy="Use the operator token for this.",
             )
+
+
+def check_signed(scope: Scope) -> None:
+    """Raise UnauthorizedError where no signature came: the body, which a signature covers, need not be read then."""
+    names = {name for name, _ in scope["headers"]}
+    if not names.issuperset(_SIGNATURE_HEADERS):
+        raise UnauthorizedError(
+            "The request is not signed.", remedy="Only an agent that has joined may use the agent link."
+        )
 
 
 def bearer(scope: Scope) -> str | None:
