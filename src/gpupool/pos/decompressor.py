@@ -25,7 +25,7 @@ from gpupool.pos.tables import Entries, combined, concatenate, empty_entries, ne
 Checkpoint = Callable[[], None]
 """Called between units of work (1 to 30 ms each); stops the work by raising."""
 
-PARTITIONED_FROM = 20
+PARTITIONED_FROM = 19
 """Dropped bits from which on the partitioned join is the faster one."""
 
 

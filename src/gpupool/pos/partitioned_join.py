@@ -1,8 +1,8 @@
-"""Joining two large buckets (b >= 20): deal both out into partitions first, then join each in a near cache.
+"""Joining two large buckets (b >= 19): deal both out into partitions first, then join each in a near cache.
 
 A hash table over a million entries misses the caches at every step. A partition covers 32,768 neighbouring groups:
 its table of 16-bit heads takes 64 KiB, with one slot a group and no key to compare. Smaller partitions have smaller
-tables but more rows to deal into; this size was the fastest of four from 2^20 to 2^22 values.
+tables but more rows to deal into; this size was the fastest of four for 2^20 to 2^22 values.
 """
 
 from typing import NamedTuple, TypeAlias

@@ -71,7 +71,7 @@ class NumbaEngine:
 def checked_engine() -> NumbaEngine:
     """Return an engine whose every path is compiled and has given a known answer; the first time takes seconds.
 
-    A full proof at C3 goes through the filtered join, a quality at C5 through the partitioned one. Raises
+    A full proof at C3 goes through the filtered join, a quality at C4 through the partitioned one. Raises
     SelfTestError where an answer is not the known one.
     """
     engine, proof = NumbaEngine(), known_proof()
