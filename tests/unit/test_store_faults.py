@@ -149,8 +149,9 @@ async def test_neither_a_message_nor_a_traceback_holds_what_was_stored(
 ) -> None:
     secret = "hunter2"
     stranger.execute("CREATE TRIGGER refuse BEFORE INSERT ON workloads BEGIN SELECT RAISE(FAIL, 'no'); END")
-    workload = a_workload(spec=a_spec(env={"TOKEN": secret}))
-    naive = a_workload(spec=a_spec(env={"TOKEN": secret}), not_before=NOON.replace(tzinfo=None))
+    spec = a_spec(env={"TOKEN": secret})
+    workload = a_workload(spec=spec, why=secret)
+    naive = a_workload(spec=spec, why=secret, not_before=NOON.replace(tzinfo=None))
     for kept in (workload, naive):
         with pytest.raises((StorageError, ConflictError)) as caught:
             async with store.write() as writer:

@@ -37,6 +37,11 @@ def upgrade():
 """
 
 
+@pytest.fixture(autouse=True)
+def _children_find_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2] / "src"))
+
+
 def steps_with_a_next_one(folder: Path, last: str) -> Path:
     """Return a folder of steps as a later version would ship it; ``last`` is the SQL that ends its new step."""
     scripts = folder / "steps"
