@@ -184,6 +184,25 @@ async def test_a_node_that_leaves_takes_its_untold_orders_with_it(world: World) 
     assert not await world.report(node_id)
 
 
+async def test_nothing_new_goes_to_a_node_whose_agent_is_stopping(world: World) -> None:
+    node_id = await world.join()
+    demo = await world.want()
+    placement = (await world.live())[0]
+    await world.say(placement, PlacementState.ACTIVE)
+    await world.say(placement, PlacementState.DRAINING)
+    await world.reconciler.settle()
+    assert [one.id for one in await world.live()] == [placement.id]
+    assert "draining" in ((await world.workload(demo)).why or "")
+    await world.say(placement, PlacementState.ENDED)
+    await world.report(node_id, leaving=True)
+    await world.reconciler.settle()
+    assert await world.live() == []
+    assert (await world.workload(demo)).failures == 0
+    await world.report(node_id, session="s-2", complete=True, devices=[cpu_of("node-a")])
+    await world.reconciler.settle()
+    assert len(await world.live()) == 1
+
+
 async def test_a_fixed_port_is_taken_once_a_node(world: World) -> None:
     await world.join()
     await world.want(port=30100)

@@ -65,6 +65,8 @@ class Link:
     """The session whose complete inventory has come; None before it and after the node has left."""
     silent: bool = False
     """Recorded as unreachable."""
+    leaving: bool = False
+    """It ends its placements without having been told to: its agent is stopping."""
     stream: CommandStream | None = None
 
 
@@ -86,6 +88,10 @@ class Links:
             link = self._links[node_id] = Link(self._clock.monotonic(), self._clock.now())
         link.heard, link.heard_at = self._clock.monotonic(), self._clock.now()
         return link
+
+    def leaving(self) -> frozenset[str]:
+        """Return the nodes whose agents are stopping: nothing new should go there."""
+        return frozenset(node for node, link in self._links.items() if link.leaving)
 
     def connected(self, node_id: str) -> bool:
         """Tell whether the node listens for commands."""

@@ -98,7 +98,7 @@ class Pool:
                 return cached[1]
             count = self.changes.count
             async with self.store.read() as reader:
-                snapshot = await load_snapshot(reader)
+                snapshot = await load_snapshot(reader, self.links.leaving())
             self._snapshot = (count, snapshot)
             return snapshot
 

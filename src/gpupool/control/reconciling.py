@@ -76,7 +76,7 @@ class Reconciler:
     async def _step(self, workload_id: str) -> bool:
         """Take the next step for one workload in one transaction; False when there is none."""
         async with self._pool.change() as change:
-            snapshot = await load_snapshot(change.writer)
+            snapshot = await load_snapshot(change.writer, self._pool.links.leaving())
             workload = snapshot.workloads[workload_id]
             step = next_step(snapshot, workload, self._pool.strategy, change.at)
             if step is None:

@@ -41,6 +41,7 @@ async def take_report(pool: Pool, node_id: str, report: Report) -> ReportReply:
             return ReportReply(session_known=node.session == report.session)
         await _Intake(pool, change, report).take(node)
     link.silent = False
+    link.leaving = link.leaving and not report.complete
     link.session = None if report.leaving else report.session
     if report.complete or report.leaving:
         pool.awaited.discard(node_id)
@@ -137,6 +138,8 @@ class _Intake:
             if asked_to_end and runs and self._report.complete:
                 await order_stop(self._change, node.id, placement.id)
             return
+        if moved.state is PlacementState.DRAINING and not asked_to_end:
+            self._pool.links.heard(node.id).leaving = True
         if moved.state is PlacementState.ACTIVE:
             await clear_failures(self._change, placement.workload_id)
         elif not moved.live and not asked_to_end and not self._report.leaving:

@@ -6,7 +6,7 @@ disagree about the same revision.
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpupool.fleet.claims import Claim
 from gpupool.fleet.devices import Device
@@ -37,6 +37,8 @@ class Snapshot:
     """The latest ones, newest first."""
     claims: Mapping[str, Sequence[Claim]]
     """By placement."""
+    leaving: frozenset[str] = frozenset()
+    """Nodes whose agents are stopping."""
 
     def live_of(self, workload_id: str) -> list[Placement]:
         """Return the live placements of a workload, newest first."""
@@ -79,7 +81,7 @@ class Snapshot:
         return FleetView(
             candidates=tuple(
                 Candidate(
-                    node=node,
+                    node=replace(node, draining=True) if node.id in self.leaving else node,
                     devices=tuple(self.devices.get(node.id, ())),
                     claims=tuple(claims[node.id]),
                     ports=frozenset(ports[node.id]),
@@ -89,8 +91,8 @@ class Snapshot:
         )
 
 
-async def load_snapshot(reader: Reader) -> Snapshot:
-    """Read the whole state in one consistent view."""
+async def load_snapshot(reader: Reader, leaving: frozenset[str] = frozenset()) -> Snapshot:
+    """Read the whole state in one consistent view; ``leaving`` names the nodes whose agents are stopping."""
     devices: dict[str, list[Device]] = defaultdict(list)
     for device in await reader.devices():
         devices[device.node_id].append(device)
@@ -105,4 +107,5 @@ async def load_snapshot(reader: Reader) -> Snapshot:
         live=await reader.placements(live=True, limit=_EVERY_LIVE),
         final=await reader.placements(live=False, limit=RECENT_FINAL),
         claims=claims,
+        leaving=leaving,
     )
