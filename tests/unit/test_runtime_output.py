@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gpupool.core.errors import NotFoundError
-from gpupool.runtimes.process.output import last_words, rotate, size_of, tail
+from gpupool.runtimes.process.output import copy_at_most, last_words, rotate, size_of, tail
 
 
 def test_a_small_file_is_left_alone(tmp_path: Path) -> None:
@@ -47,6 +47,12 @@ def test_of_a_flood_only_the_end_is_kept(tmp_path: Path) -> None:
     path.write_bytes(b"0123456789abcdef")
     assert rotate(path, 4)
     assert (tmp_path / "output.log.1").read_bytes() == b"cdef"
+
+
+def test_a_writer_that_outruns_the_copy_is_not_followed_for_ever(tmp_path: Path) -> None:
+    with open("/dev/zero", "rb") as endless, (tmp_path / "copy").open("wb") as target:
+        copy_at_most(endless, target, 1_000_001)
+    assert (tmp_path / "copy").stat().st_size == 1_000_001
 
 
 def test_the_tail_reaches_into_older_files(tmp_path: Path) -> None:

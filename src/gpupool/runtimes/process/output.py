@@ -5,9 +5,8 @@ start, and neither a restart nor a signal is needed.
 """
 
 import os
-import shutil
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from gpupool.core.errors import NotFoundError
 
@@ -15,14 +14,15 @@ MOST_BYTES: Final = 8 * 1024 * 1024
 OLDER_FILES: Final = 2
 """Kept beside the present file, as ``output.log.1`` and ``.2``."""
 MOST_TAIL_BYTES: Final = 1024 * 1024
+_PIECE_BYTES: Final = 256 * 1024
 _REASON_CHARACTERS: Final = 300
 
 
 def rotate(path: Path, most_bytes: int = MOST_BYTES) -> bool:
     """Move the content of a file that has reached ``most_bytes`` to ``.1`` and empty it; True when it was done.
 
-    Of a file that is far larger only the end is kept. Lines written between the copy and the cut are lost; that
-    is the price of not stopping the writer.
+    Of a file that is far larger only the end is kept, and a writer that outruns the copy is followed for
+    ``most_bytes`` more. Lines written between the copy and the cut are lost; that is the price of not stopping it.
     """
     try:
         size = path.stat().st_size
@@ -35,7 +35,7 @@ def rotate(path: Path, most_bytes: int = MOST_BYTES) -> bool:
         descriptor = os.open(_older(path, 1), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with open(path, "rb") as source, os.fdopen(descriptor, "wb") as target:
             source.seek(max(0, size - most_bytes))
-            shutil.copyfileobj(source, target)
+            copy_at_most(source, target, 2 * most_bytes)
         os.truncate(path, 0)
     except FileNotFoundError:
         return False
@@ -78,6 +78,13 @@ def last_words(path: Path, since: int = 0) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     printable = "".join(character if character.isprintable() else " " for character in " | ".join(lines[-2:]))
     return printable[-_REASON_CHARACTERS:]
+
+
+def copy_at_most(source: BinaryIO, target: BinaryIO, most: int) -> None:
+    """Copy what is left of ``source``, which may be growing, but never more than ``most`` bytes."""
+    while most > 0 and (piece := source.read(min(most, _PIECE_BYTES))):
+        target.write(piece)
+        most -= len(piece)
 
 
 def _older(path: Path, number: int) -> Path:
