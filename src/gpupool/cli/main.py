@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from gpupool import __version__
-from gpupool.cli import agent, chute, control, events, gateway, gpu, node, recompute, status
+from gpupool.cli import agent, chute, control, doctor, events, gateway, gpu, node, recompute, status
 from gpupool.cli.up import command as up
 from gpupool.core.errors import GpupoolError
 
@@ -24,6 +24,7 @@ app = typer.Typer(
 )
 app.command("up")(up.up)
 app.command("status")(status.status)
+app.command("doctor")(doctor.doctor)
 app.command("events")(events.events)
 app.add_typer(chute.app, name="chute")
 app.add_typer(node.app, name="node")

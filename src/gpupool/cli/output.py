@@ -21,7 +21,12 @@ def print_json(value: "BaseModel | Sequence[BaseModel]") -> None:
         plain: object = [item.model_dump(mode="json") for item in value]
     else:
         plain = value.model_dump(mode="json")
-    typer.echo(json.dumps(plain, indent=2, ensure_ascii=False))
+    print_plain_json(plain)
+
+
+def print_plain_json(value: object) -> None:
+    """Print what JSON can say on standard output."""
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], empty: str) -> None:

@@ -44,12 +44,11 @@ class Pool:
             "agent", ["agent", "run", "--control", plan.control_url], env, home.logs / "agent.log", None
         )
         self._warden: subprocess.Popen[bytes] | None = None
-        self._logs = LogKeeper(home.logs)
 
     def start(self) -> None:
         """Make the tokens and start everything side by side; the warden first, so that nothing is ever unguarded."""
         make_tokens(self.plan.home)
-        self._logs.tend()
+        LogKeeper(self.plan.home.logs).tend()
         self._warden = start_warden(self.plan.home, identify_self())
         for child in (self.control, self.gateway, self.agent):
             child.start()
@@ -61,8 +60,9 @@ class Pool:
 
     def watch(self, say: Callable[[str], None]) -> None:
         """Start dead children again for ever, telling each event through ``say``; ends by an exception only."""
+        logs = LogKeeper(self.plan.home.logs)
         while True:
-            fault = self._logs.tend()
+            fault = logs.tend()
             if fault is not None:
                 say(fault)
             for child in (self.control, self.gateway, self.agent):
