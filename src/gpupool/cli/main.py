@@ -10,7 +10,20 @@ from typing import Annotated
 import typer
 
 from gpupool import __version__
-from gpupool.cli import agent, chute, control, doctor, events, gateway, gpu, node, recompute, status
+from gpupool.cli import (
+    agent,
+    chute,
+    control,
+    doctor,
+    events,
+    gateway,
+    gpu,
+    node,
+    recompute,
+    status,
+    support_bundle,
+    uninstall,
+)
 from gpupool.cli.up import command as up
 from gpupool.core.errors import GpupoolError
 
@@ -25,6 +38,8 @@ app = typer.Typer(
 app.command("up")(up.up)
 app.command("status")(status.status)
 app.command("doctor")(doctor.doctor)
+app.command("support-bundle")(support_bundle.support_bundle)
+app.command("uninstall")(uninstall.uninstall)
 app.command("events")(events.events)
 app.add_typer(chute.app, name="chute")
 app.add_typer(node.app, name="node")

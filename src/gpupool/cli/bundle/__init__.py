@@ -1,0 +1,1 @@
+"""The support bundle: everything that helps another person to find a fault, and no secret."""

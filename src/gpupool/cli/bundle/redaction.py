@@ -1,0 +1,84 @@
+"""Removing secrets from what leaves this machine: the known ones wherever they stand, others by how they look.
+
+Known secrets are removed in the forms in which they get into files: as they are, as JSON and as part of an address.
+What only looks like a secret (a bearer token, a value named ``password``) is removed too; too much is better than
+too little.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+from urllib.parse import quote
+
+REMOVED: Final = "[removed]"
+SHORTEST: Final = 4
+"""A shorter "secret" stands in half of all lines by chance."""
+_NAME: Final = r"(?:api[_-]?key|apikey|token|secret|passwd|password|passphrase|credentials?|private[_-]?key)"
+SECRET_NAME: Final = re.compile(
+    rf"{_NAME}$|(?:^|_)(?:key|auth|pass|cookie|dsn)$|_pwd$|secret|password", re.IGNORECASE
+)
+_MARK: Final = REMOVED.encode()
+_VALUE: Final = rb"(?:\"(?:[^\"\\]|\\.)+\"|'[^']+'|(?!null\b|true\b|false\b|\"|')[^\s,;}&]+)"
+_PATTERNS: Final[tuple[tuple[re.Pattern[bytes], bytes], ...]] = (
+    (
+        re.compile(
+            rb"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL
+        ),
+        _MARK,
+    ),
+    (
+        re.compile(rb"(?i)((?:proxy-)?authorization[\"']?\s*[:=]\s*[\"']?)(?:[a-z]+\s+)?[^\s\"',;}]+"),
+        rb"\g<1>" + _MARK,
+    ),
+    (re.compile(rb"(?i)\b(bearer\s+)[a-z0-9._~+/=-]{4,}"), rb"\g<1>" + _MARK),
+    (re.compile(rb"(?i)\b((?:set-)?cookie[\"']?\s*[:=]\s*)[^\r\n]+"), rb"\g<1>" + _MARK),
+    (
+        re.compile(rb"(?i)(--?[\w-]*" + _NAME.encode() + rb"(?:=|\s+|[\"']\s*,\s*[\"']))[^\s\"',]+"),
+        rb"\g<1>" + _MARK,
+    ),
+    (
+        re.compile(rb"(?i)([\w.-]*" + _NAME.encode() + rb"[\"']?\s*[:=]\s*)" + _VALUE),
+        rb'\g<1>"' + _MARK + rb'"',
+    ),
+    (re.compile(rb"\b(?:sk|pk|hf|gh[opsu]|glpat|xox[abp])[-_][A-Za-z0-9_-]{12,}"), _MARK),
+    (re.compile(rb"(://[^/\s:@\"']*):[^@\s/\"']+@"), rb"\g<1>:" + _MARK + rb"@"),
+)
+
+
+class Redactor:
+    """Removes a set of known secrets, and whatever looks like one."""
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        forms = {form for secret in secrets if len(secret) >= SHORTEST for form in _forms(secret)}
+        # The longest first, so that no part of a long one stays when a short one is a piece of it.
+        longest_first = sorted(forms, key=len, reverse=True)
+        self._known = re.compile(b"|".join(map(re.escape, longest_first))) if longest_first else None
+
+    def clean(self, content: bytes) -> bytes:
+        """Return the content without secrets."""
+        if self._known is not None:
+            content = self._known.sub(_MARK, content)
+        for pattern, replacement in _PATTERNS:
+            content = pattern.sub(replacement, content)
+        return content
+
+
+def without_values(variables: Mapping[str, Any]) -> dict[str, str]:
+    """Return the names of environment variables with every value removed."""
+    return dict.fromkeys(variables, REMOVED)
+
+
+def is_secret_name(name: str) -> bool:
+    """Tell whether a variable of this name holds a secret by the look of it."""
+    return SECRET_NAME.search(name) is not None
+
+
+def _forms(secret: str) -> set[bytes]:
+    plain = {
+        secret,
+        json.dumps(secret)[1:-1],
+        json.dumps(secret, ensure_ascii=False)[1:-1],
+        quote(secret, safe=""),
+    }
+    return {form.encode(errors="surrogateescape") for form in plain}

@@ -1,0 +1,1 @@
+"""Removing a state folder: what is one, what goes, what stays."""
