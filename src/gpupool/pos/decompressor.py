@@ -25,7 +25,7 @@ from gpupool.pos.tables import Entries, combined, concatenate, empty_entries, ne
 Checkpoint = Callable[[], None]
 """Called between units of work (1 to 30 ms each); stops the work by raising."""
 
-PARTITIONED_FROM = 19
+PARTITIONED_FROM = 18
 """Dropped bits from which on the partitioned join is the faster one."""
 
 
@@ -40,7 +40,7 @@ class RecoveredQuality:
 
 
 class Workspace:
-    """Memory to join two buckets of 2^bits values; about 2 MiB at 16 bits, 50 MiB at 20."""
+    """Memory to join two buckets of 2^bits values; about 3 MiB at 16 bits, 30 MiB at 20."""
 
     def __init__(self, bits: int) -> None:
         size = 1 << bits

@@ -1,4 +1,4 @@
-"""Joining two small buckets (b < 19): throw away what has no neighbour, then look at the rest.
+"""Joining two small buckets (b < 18): throw away what has no neighbour, then look at the rest.
 
 A bitmap over the groups fits the second-level cache. With 2^(b+5) bits it is one thirty-second full, so each of the
 two passes keeps about one entry in sixteen, and only those few meet in a hash table.

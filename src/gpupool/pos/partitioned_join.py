@@ -1,4 +1,4 @@
-"""Joining two large buckets (b >= 19): deal both out into partitions first, then join each in a near cache.
+"""Joining two large buckets (b >= 18): deal both out into partitions first, then join each in a near cache.
 
 A hash table over a million entries misses the caches at every step. A partition covers 32,768 neighbouring groups:
 its table of 16-bit heads takes 64 KiB, with one slot a group and no key to compare. Smaller partitions have smaller
@@ -40,7 +40,7 @@ class PartitionScratch(NamedTuple):
     """[partitions] entries in each row of ``cells_a``."""
     counts_b: Counts
     heads: Links
-    """[slots] one plus the column of the first entry of a chain; 0 for none."""
+    """[slots] one plus the column of the first entry of a chain; 0 for none, and all 0 between partitions."""
     links: Links
 
 
@@ -103,14 +103,16 @@ def join_partitioned(a: Bucket, b: Bucket, scratch: PartitionScratch, matches: I
     if not (fits_a and fits_b):
         return -1
     found = 0
+    heads[:] = 0
     for partition in range(counts_a.size):
-        heads[:] = 0
         for i in range(counts_a[partition]):
             slot = cells_a[partition, i] >> U64(48)
             links[i + 1] = heads[slot]
             heads[slot] = i + 1
         for i in range(counts_b[partition]):
             found = _compare(cells_b[partition, i], cells_a, partition, heads, links, matches, found)
+        for i in range(counts_a[partition]):
+            heads[cells_a[partition, i] >> U64(48)] = 0
     return found
 
 

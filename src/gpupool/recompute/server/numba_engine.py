@@ -7,9 +7,9 @@ question, then judged by the verifier, which shares no join and no bit packing w
 import threading
 
 from gpupool.core.errors import GpupoolError, InvalidInputError
-from gpupool.pos.decompressor import PARTITIONED_FROM, Decompressor
+from gpupool.pos.decompressor import Decompressor
 from gpupool.pos.errors import InvalidProofError
-from gpupool.pos.parameters import level_of
+from gpupool.pos.quality import proof_pair
 from gpupool.pos.truncation import truncate, truncate_twice
 from gpupool.pos.verification import verify_proof, verify_tables
 from gpupool.recompute.demo import known_proof, proof_request, quality_request
@@ -71,17 +71,15 @@ class NumbaEngine:
 def checked_engine() -> NumbaEngine:
     """Return an engine whose every path is compiled and has given a known answer; the first time takes seconds.
 
-    A full proof at C3 goes through the filtered join, a quality at C4 through the partitioned one. Raises
+    A full proof at C3 goes through the partitioned join, a quality at C1 through the filtered one. Raises
     SelfTestError where an answer is not the known one.
     """
     engine, proof = NumbaEngine(), known_proof()
     question = read_proof_question(proof_request(proof).model_dump_json().encode())
     if engine.proof(question, _go_on) != proof.xs:
         raise SelfTestError
-    level = level_of(PARTITIONED_FROM)
-    question = read_quality_question(quality_request(proof, level).model_dump_json().encode())
-    smaller, larger = engine.quality(question, _go_on)
-    if not {smaller, larger} <= set(proof.xs):
+    question = read_quality_question(quality_request(proof, level=1).model_dump_json().encode())
+    if engine.quality(question, _go_on) != proof_pair(proof.xs, proof.challenge):
         raise SelfTestError
     return engine
 
