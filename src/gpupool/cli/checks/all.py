@@ -83,8 +83,8 @@ def _network(
         if process is not None:
             checks[f"{role} answers"] = partial(network.check_answer, process, get)
             continue
-        port = _port(environment.get(variable), default)
-        checks[f"port of {role}"] = partial(network.check_port, role, port, f"--{role}-port or {variable}")
+        given, option = environment.get(variable) or str(default), f"--{role}-port or {variable}"
+        checks[f"port of {role}"] = partial(network.check_port, role, given, option)
     return checks
 
 
@@ -111,7 +111,3 @@ def _software() -> dict[str, Check]:
         "extras": packages.check_extras,
         "GPU driver": gpu.check_nvml,
     }
-
-
-def _port(text: str | None, default: int) -> int:
-    return int(text) if text and text.isdecimal() and 0 < int(text) < 65536 else default

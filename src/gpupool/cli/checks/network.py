@@ -47,9 +47,12 @@ def ask(url: str) -> Answer:
     )
 
 
-def check_port(role: str, port: int, option: str) -> Finding:
-    """Tell whether ``role``, which does not run now, could have its port."""
+def check_port(role: str, given: str, option: str) -> Finding:
+    """Tell whether ``role``, which does not run now, could have the port that it is ``given``."""
     name = f"port of {role}"
+    if not given.isdecimal() or not 0 < int(given) < 65536:
+        return failed(name, repr(given), "That is no port.", f"Give a number from 1 to 65535 with {option}.")
+    port = int(given)
     if port_is_free(port):
         return passed(name, f"{port} is free")
     holder = port_holder(port) or "a process of another user"

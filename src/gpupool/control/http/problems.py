@@ -46,9 +46,16 @@ def problem_response(
 
 async def _known(request: Request, error: Exception) -> Response:
     known = error if isinstance(error, GpupoolError) else GpupoolError()
+    request_id = request_id_of(request.scope)
     if known.status >= 500:
-        _LOG.warning("request.failed", path=request.url.path, code=known.code, message=known.message)
-    return problem_response(known, request_id_of(request.scope))
+        _LOG.warning(
+            "request.failed",
+            path=request.url.path,
+            code=known.code,
+            message=known.message,
+            request_id=request_id,
+        )
+    return problem_response(known, request_id)
 
 
 async def _http(request: Request, error: Exception) -> Response:
