@@ -13,7 +13,8 @@ from typing import Any, Self
 from pydantic import ValidationError
 
 from gpupool.contracts.agent_link import StartOrder
-from gpupool.core.files import read_json, write_private_json
+from gpupool.core import failpoints
+from gpupool.core.files import read_json, remove_unfinished, write_private_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,7 @@ class Journal:
     @classmethod
     def load(cls, path: Path) -> Self:
         """Return the journal kept at ``path``, empty where there is none or it cannot be read."""
+        remove_unfinished(path)
         return cls(path, Entries.from_json(read_json(path)))
 
     @property
@@ -94,12 +96,14 @@ class Journal:
         if node_id == self.node_id:
             return False
         stranger = self.node_id is not None
-        await self._change(lambda now: replace(now, node_id=node_id, last_seq=0))
+        await self._change("identity", lambda now: replace(now, node_id=node_id, last_seq=0))
         return stranger
 
     async def start(self, seq: int, order: StartOrder) -> None:
         """Keep an order; one for a placement already here changes nothing but the sequence."""
-        await self._change(lambda now: _passed(now, seq, {order.placement_id: Wanted(order), **now.wanted}))
+        await self._change(
+            "start", lambda now: _passed(now, seq, {order.placement_id: Wanted(order), **now.wanted})
+        )
 
     async def stop(self, seq: int, placement_id: str, grace_seconds: float) -> None:
         """Keep the wish that a placement ends; an unknown one is no error."""
@@ -109,26 +113,29 @@ class Journal:
             ending = {placement_id: replace(known, stop_grace=grace_seconds)} if known else {}
             return _passed(now, seq, {**now.wanted, **ending})
 
-        await self._change(change)
+        await self._change("stop", change)
 
     async def passed(self, seq: int) -> None:
         """Note a command that leaves nothing to keep."""
-        await self._change(lambda now: _passed(now, seq, now.wanted))
+        await self._change("passed", lambda now: _passed(now, seq, now.wanted))
 
     async def drop(self, placement_ids: Collection[str]) -> None:
         """Forget placements whose end control knows."""
         if any(name in self.wanted for name in placement_ids):
             await self._change(
+                "drop",
                 lambda now: replace(
                     now,
                     wanted={name: kept for name, kept in now.wanted.items() if name not in placement_ids},
-                )
+                ),
             )
 
-    async def _change(self, change: Callable[[Entries], Entries]) -> None:
+    async def _change(self, what: str, change: Callable[[Entries], Entries]) -> None:
         async with self._saving:
             changed = change(self._entries)
+            failpoints.reach(f"agent.journal.{what}.before")
             await asyncio.to_thread(write_private_json, self._path, changed.to_json())
+            failpoints.reach(f"agent.journal.{what}.after")
             self._entries = changed
 
 

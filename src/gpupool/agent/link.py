@@ -24,6 +24,7 @@ from gpupool.contracts.agent_link import (
     PlacementReport,
     Report,
 )
+from gpupool.core import failpoints
 from gpupool.core.errors import ConflictError, GpupoolError, NotFoundError, UnauthorizedError
 from gpupool.core.ids import new_id
 from gpupool.core.processes import boot_id
@@ -184,7 +185,9 @@ class Link:
             acknowledged=seq if seq != self._acknowledged else None,
             leaving=leaving,
         )
+        failpoints.reach("agent.report.before")
         await self._send(report)
+        failpoints.reach("agent.report.after")
         self._acknowledged = seq
         for item in placements:
             if item.state in FINAL:

@@ -65,7 +65,7 @@ async def _run(settings: AgentSettings) -> None:
     try:
         await worker.resume()
         async with ControlClient(settings.control_url, key) as client:
-            link = Link(settings, client, worker)
+            link = Link(settings, client, worker, settings.heartbeat_seconds)
             linked = asyncio.create_task(link.run(), name="link")
             await stop.wait()
             _log.info("stopping")

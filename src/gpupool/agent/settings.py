@@ -7,6 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import AnyHttpUrl, Field, TypeAdapter, field_validator, model_validator
 
+from gpupool.contracts.agent_link import HEARTBEAT_SECONDS
 from gpupool.contracts.base import Name
 from gpupool.core.settings import ProcessSettings
 
@@ -40,6 +41,8 @@ class AgentSettings(ProcessSettings):
     """Development mode: so many GPUs are made up of this CPU, and labelled so."""
     stand_in_model: Annotated[str, Field(pattern=r"^[a-z0-9_]{0,40}$")] = ""
     """Development mode: the catalog model (short ref) that the CPU stands in for."""
+    heartbeat_seconds: Annotated[float, Field(gt=0, le=60)] = HEARTBEAT_SECONDS
+    """How often the agent says that it lives when it has nothing else to say; well below control's silence limit."""
     stop_grace_seconds: Annotated[float, Field(ge=0, le=600)] = 10.0
     """The longest grace that a workload gets when the agent itself is told to stop."""
 

@@ -5,7 +5,7 @@ from fastapi import FastAPI
 from gpupool import __version__
 from gpupool.control.http.boundary import Boundary
 from gpupool.control.http.guard import Guard, Tokens
-from gpupool.control.http.limits import BodyLimits
+from gpupool.control.http.limits import BODY_SECONDS, BodyLimits
 from gpupool.control.http.metrics import Metrics
 from gpupool.control.http.openapi import ControlApi, operation_id
 from gpupool.control.http.problems import add_problem_handlers
@@ -13,8 +13,8 @@ from gpupool.control.pool import Pool
 from gpupool.control.routes import agent, health, news, nodes, placements, workloads
 
 
-def build_app(pool: Pool, tokens: Tokens) -> FastAPI:
-    """Return the application that serves ``pool``."""
+def build_app(pool: Pool, tokens: Tokens, body_seconds: float = BODY_SECONDS) -> FastAPI:
+    """Return the application that serves ``pool``; a request's body may take ``body_seconds``."""
     app = ControlApi(
         title="gpupool control",
         version=__version__,
@@ -29,7 +29,7 @@ def build_app(pool: Pool, tokens: Tokens) -> FastAPI:
         app.include_router(module.router)
     add_problem_handlers(app)
     # The layer added last is the outermost: head limits and errors, then credentials, then the body.
-    app.add_middleware(BodyLimits)
+    app.add_middleware(BodyLimits, seconds=body_seconds)
     app.add_middleware(Guard, tokens=tokens)
     app.add_middleware(Boundary, metrics=app.state.metrics)
     return app

@@ -81,11 +81,16 @@ async def _serve(settings: ControlSettings, home: Home, listener: socket.socket)
     from gpupool.control.serving import ControlServer
 
     await migration
-    store = await open_store(home.database)
+    store = await open_store(home.database, busy_seconds=settings.control_lock_seconds)
     try:
-        pool = Pool(store, SystemClock(), instance_id=settings.instance_id or new_id("inst"))
+        pool = Pool(
+            store,
+            SystemClock(),
+            instance_id=settings.instance_id or new_id("inst"),
+            silence_seconds=settings.control_silence_seconds,
+        )
         await forget_sessions(pool)
-        app = build_app(pool, Tokens.load_or_make(home))
+        app = build_app(pool, Tokens.load_or_make(home), settings.control_body_seconds)
         record = ProcessRecord(
             role="control",
             instance_id=pool.instance_id,
@@ -93,7 +98,7 @@ async def _serve(settings: ControlSettings, home: Home, listener: socket.socket)
             host=settings.control_host,
             port=listener.getsockname()[1],
         )
-        server = ControlServer(app, on_listening=lambda: _announce(record, home.run))
+        server = ControlServer(app, lambda: _announce(record, home.run), settings.control_head_seconds)
         _end_on_signals(server, pool.close)
         reconciler = asyncio.create_task(supervise(Reconciler(pool)))
         try:

@@ -59,14 +59,13 @@ def next_step(snapshot: Snapshot, workload: Workload, strategy: Strategy, now: d
         return Drain(old[-1], "deleted" if workload.deleted else f"replaced by version {workload.version}")
     if len(current) < wanted:
         return _place(snapshot, workload, strategy, now, old)
-    backing_off = workload.not_before is not None and workload.not_before > now
-    return Explain(None) if workload.why is not None and not backing_off else None
+    return Explain(None) if workload.why is not None and not workload.backs_off(now) else None
 
 
 def _place(
     snapshot: Snapshot, workload: Workload, strategy: Strategy, now: datetime, old: Sequence[Placement]
 ) -> Step | None:
-    if workload.not_before is not None and workload.not_before > now:
+    if workload.backs_off(now):
         return None
     decision = strategy.place(workload.spec, snapshot.fleet())
     if decision.placed:

@@ -10,15 +10,17 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from gpupool.catalog import Catalog
+from gpupool.contracts.agent_link import SILENCE_LIMIT_SECONDS
 from gpupool.control.answers import Answers
 from gpupool.control.changes import Changes
 from gpupool.control.http.signatures import SignatureCheck
 from gpupool.control.links import Links
 from gpupool.control.logdesk import LogDesk
 from gpupool.control.snapshot import Snapshot, load_snapshot
+from gpupool.core import failpoints
 from gpupool.core.clock import Clock
 from gpupool.core.ids import new_id
 from gpupool.fleet.events import Event
@@ -37,11 +39,19 @@ class Change:
     at: datetime
     """The one moment that all its records carry."""
     last_seq: int | None = None
+    kinds: list[str] = field(default_factory=list)
+    """Kinds of its events, which name its fail points."""
     woken: set[str] = field(default_factory=set)
 
     async def emit(self, kind: str, subject: str, **data: Fact) -> None:
         """Write an event."""
+        self.kinds.append(kind)
         self.last_seq = await self.writer.emit(Event(kind=kind, subject=subject, at=self.at, data=data))
+
+    def reach(self, side: Literal["before", "after"]) -> None:
+        """Pass the fail points on one side of its commit."""
+        for kind in self.kinds or ["quiet"]:
+            failpoints.reach(f"control.{kind}.{side}")
 
     async def command(self, node_id: str, kind: str, payload: Mapping[str, Any]) -> None:
         """Queue a command; the node's stream is woken after the commit."""
@@ -53,9 +63,17 @@ class Pool:
     """The shared state of one control process."""
 
     def __init__(
-        self, store: Store, clock: Clock, *, instance_id: str = "", strategy: Strategy | None = None
+        self,
+        store: Store,
+        clock: Clock,
+        *,
+        instance_id: str = "",
+        strategy: Strategy | None = None,
+        silence_seconds: float = SILENCE_LIMIT_SECONDS,
     ) -> None:
         self.store, self.clock = store, clock
+        self.silence_seconds = silence_seconds
+        """A node not heard for longer is unreachable."""
         self.instance_id = instance_id or new_id("inst")
         self.started_at = clock.now()
         self.started = clock.monotonic()
@@ -82,6 +100,8 @@ class Pool:
         async with self.store.write() as writer:
             change = Change(writer, self.clock.now())
             yield change
+            change.reach("before")
+        change.reach("after")
         if change.last_seq is not None or change.woken:
             self.changes.announce(change.last_seq)
             for node_id in change.woken:

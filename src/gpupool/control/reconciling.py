@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import structlog
 
-from gpupool.contracts.agent_link import SILENCE_LIMIT_SECONDS, StartOrder
+from gpupool.contracts.agent_link import StartOrder
 from gpupool.control.planning import Drain, Explain, Place, next_step
 from gpupool.control.pool import Change, Pool
 from gpupool.control.recording import drain, move_node
@@ -36,6 +36,7 @@ class Reconciler:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._last_look = pool.clock.monotonic()
+        self._period = min(PERIOD, pool.silence_seconds / 4)
 
     async def run(self) -> None:
         """Work until the pool closes."""
@@ -94,19 +95,15 @@ class Reconciler:
 
     async def _note_silence(self) -> None:
         """Record nodes that have been silent too long; when this process itself was asleep, give them time first."""
-        pool = self._pool
+        pool, limit = self._pool, self._pool.silence_seconds
         now = pool.clock.monotonic()
-        asleep, self._last_look = now - self._last_look > SILENCE_LIMIT_SECONDS / 2, now
-        if asleep and pool.links.gone_silent(SILENCE_LIMIT_SECONDS):
-            pool.links.excuse(self._last_look - SILENCE_LIMIT_SECONDS / 2)
-        for node_id in pool.links.gone_silent(SILENCE_LIMIT_SECONDS):
+        asleep, self._last_look = now - self._last_look > limit / 2, now
+        if asleep and pool.links.gone_silent(limit):
+            pool.links.excuse(self._last_look - limit / 2)
+        for node_id in pool.links.gone_silent(limit):
             async with pool.change() as change:
                 node, link = await change.writer.node(node_id), pool.links.get(node_id)
-                if (
-                    node is None
-                    or link is None
-                    or node_id not in pool.links.gone_silent(SILENCE_LIMIT_SECONDS)
-                ):
+                if node is None or link is None or node_id not in pool.links.gone_silent(limit):
                     continue
                 await move_node(change, node, NodeState.UNREACHABLE, "silent")
             link.silent = True
@@ -114,7 +111,7 @@ class Reconciler:
     async def _end_waiting_for_nodes(self) -> None:
         """Call the feed complete once the nodes of the last run have had their time to come back."""
         pool = self._pool
-        if pool.awaited and pool.clock.monotonic() - pool.started > SILENCE_LIMIT_SECONDS:
+        if pool.awaited and pool.clock.monotonic() - pool.started > pool.silence_seconds:
             missing = len(pool.awaited)
             pool.awaited.clear()
             async with pool.change() as change:
@@ -126,9 +123,9 @@ class Reconciler:
         pauses = [
             (workload.not_before - now).total_seconds()
             for workload in snapshot.wanted_workloads()
-            if workload.not_before is not None and workload.not_before > now
+            if workload.not_before is not None and workload.backs_off(now)
         ]
-        return max(0.05, min([PERIOD, *pauses]))
+        return max(0.05, min([self._period, *pauses]))
 
 
 async def _place(

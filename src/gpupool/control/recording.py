@@ -13,15 +13,12 @@ from gpupool.contracts.agent_link import StopOrder
 from gpupool.control.pool import Change
 from gpupool.fleet.nodes import Node, NodeState
 from gpupool.fleet.placements import Placement, PlacementState, path_to
-from gpupool.fleet.workloads import Workload
-
-LONGEST_PAUSE = 60.0
-"""Seconds between attempts at a workload that keeps failing."""
+from gpupool.fleet.workloads import LONGEST_PAUSE_SECONDS, Workload
 
 
 def pause_after(failures: int, random: Random) -> float:
     """Return the seconds to wait after so many failures in a row (>= 1): doubling from 1 to 60, with jitter."""
-    return min(LONGEST_PAUSE, 2.0 ** min(failures - 1, 10)) * random.uniform(0.5, 1.0)
+    return min(LONGEST_PAUSE_SECONDS, 2.0 ** min(failures - 1, 10)) * random.uniform(0.5, 1.0)
 
 
 async def move_node(change: Change, node: Node, to: NodeState, reason: str | None = None) -> Node:

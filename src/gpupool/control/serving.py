@@ -77,11 +77,15 @@ class BoundedHead(HttpToolsProtocol):
 class ControlServer(uvicorn.Server):
     """A server that leaves signals to the process and says when it listens."""
 
-    def __init__(self, app: ASGIApp, on_listening: Callable[[], None]) -> None:
+    def __init__(
+        self, app: ASGIApp, on_listening: Callable[[], None], head_seconds: float | None = None
+    ) -> None:
+        """``head_seconds``: how long a connection may take to say what it wants; left out, `HEAD_SECONDS`."""
+        patience = {} if head_seconds is None else {"head_seconds": head_seconds}
         super().__init__(
             uvicorn.Config(
                 app,
-                http=BoundedHead,
+                http=type("BoundedHead", (BoundedHead,), patience),
                 ws="none",
                 lifespan="off",
                 log_config=None,

@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
+from gpupool.contracts.agent_link import SILENCE_LIMIT_SECONDS
 from gpupool.contracts.problems import describe
 from gpupool.core.errors import InvalidInputError
 from gpupool.core.settings import ProcessSettings
@@ -16,6 +17,14 @@ class ControlSettings(ProcessSettings):
     """Address to listen on; loopback unless agents on other machines must reach it."""
     control_port: Annotated[int, Field(ge=0, le=65535)] = 32000
     """Port to listen on; 0 takes a free one, which the process record names."""
+    control_silence_seconds: Annotated[float, Field(ge=0.5, le=3600)] = SILENCE_LIMIT_SECONDS
+    """A node not heard for longer is unreachable; give it several of the agents' heartbeats."""
+    control_head_seconds: Annotated[float, Field(gt=0, le=3600)] = 20.0
+    """How long a connection may take to send the head of a request."""
+    control_body_seconds: Annotated[float, Field(gt=0, le=3600)] = 30.0
+    """How long the body of a request may take."""
+    control_lock_seconds: Annotated[float, Field(ge=0, le=600)] = 15.0
+    """How long a change waits while another process keeps the database locked."""
 
 
 def load_settings(**given: Any) -> ControlSettings:

@@ -5,11 +5,15 @@ A reader sees the whole old file or the whole new one. Secrets get mode 0600 bef
 
 import json
 import os
+import re
 import secrets
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from gpupool.core import failpoints
 from gpupool.core.errors import EnvironmentProblemError
+
+_UNFINISHED: Final = re.compile(r"[0-9a-f]{12}")
 
 
 def ensure_private_dir(path: Path) -> Path:
@@ -42,6 +46,7 @@ def write_private(path: Path, content: str | bytes) -> None:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
+            failpoints.reach(f"file.{path.name}")
             os.replace(temporary, path)
         except BaseException:
             temporary.unlink(missing_ok=True)
@@ -51,6 +56,13 @@ def write_private(path: Path, content: str | bytes) -> None:
             f"The file {path} cannot be written: {error.strerror}.",
             remedy="Check rights and free space of that disk.",
         ) from error
+
+
+def remove_unfinished(path: Path) -> None:
+    """Remove what a crash left of an earlier `write_private` to ``path``; only for the one process that writes it."""
+    for leftover in path.parent.glob(f".{path.name}.*"):
+        if _UNFINISHED.fullmatch(leftover.name.removeprefix(f".{path.name}.")):
+            leftover.unlink(missing_ok=True)
 
 
 def write_private_json(path: Path, value: object) -> None:

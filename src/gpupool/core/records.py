@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
-from gpupool.core.files import read_json, write_private_json
+from gpupool.core.files import read_json, remove_unfinished, write_private_json
 from gpupool.core.processes import ProcessIdentity
 
 
@@ -25,6 +25,7 @@ class ProcessRecord:
     def write(self, folder: Path) -> Path:
         """Keep the record as ``<role>.json`` in ``folder`` and return the path."""
         path = folder / f"{self.role}.json"
+        remove_unfinished(path)
         write_private_json(path, asdict(self))
         return path
 

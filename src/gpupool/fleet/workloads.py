@@ -7,6 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import Final
+
+LONGEST_PAUSE_SECONDS: Final = 60.0
+"""Between attempts at a workload that keeps failing."""
 
 
 class WorkloadKind(StrEnum):
@@ -95,3 +99,11 @@ class Workload:
     def name(self) -> str:
         """The name users say."""
         return self.spec.name
+
+    def backs_off(self, now: datetime) -> bool:
+        """Tell whether it is to be left alone for now, after failures.
+
+        A moment further away than any pause comes from a clock that has been set back since; it holds up nothing.
+        """
+        left = (self.not_before - now).total_seconds() if self.not_before else 0.0
+        return 0 < left <= LONGEST_PAUSE_SECONDS

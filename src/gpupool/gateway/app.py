@@ -29,12 +29,20 @@ class Gateway:
     """One gateway: its routes over a router, a forwarder and its metrics."""
 
     def __init__(
-        self, router: Router, forwarder: Forwarder, metrics: Metrics, keys: KeyCheck, instance_id: str
+        self,
+        router: Router,
+        forwarder: Forwarder,
+        metrics: Metrics,
+        keys: KeyCheck,
+        instance_id: str,
+        body_seconds: float,
     ) -> None:
+        """``body_seconds``: how long a request's body may take."""
         self._router = router
         self._forwarder = forwarder
         self._metrics = metrics
         self._keys = keys
+        self._body_seconds = body_seconds
         self._health = Health(role="gateway", instance_id=instance_id, version=__version__).model_dump_json()
         self._under_way: set[asyncio.Task[object]] = set()
 
@@ -71,7 +79,7 @@ class Gateway:
             self._under_way.add(task)
             task.add_done_callback(self._under_way.discard)
         try:
-            call = await read_call(request)
+            call = await read_call(request, self._body_seconds)
             if self._router.knows(call.model):
                 model = call.model
             response = await self._forwarder.forward(

@@ -87,9 +87,14 @@ async def gateway(
         new_session(silence, keep_connections=False) as fresh,
     ):
         metrics = Metrics(router.outstanding, lambda: follower.trouble is None)
-        serving = Gateway(router, Forwarder(kept, fresh, router), metrics, keys, instance_id)
+        forwarder = Forwarder(kept, fresh, router)
+        serving = Gateway(router, forwarder, metrics, keys, instance_id, settings.gateway_body_seconds)
         runner = web.AppRunner(
-            serving.application(), handler_cancellation=True, access_log=None, shutdown_timeout=1.0
+            serving.application(),
+            handler_cancellation=True,
+            access_log=None,
+            shutdown_timeout=1.0,
+            keepalive_timeout=settings.gateway_idle_seconds,
         )
         await runner.setup()
         try:

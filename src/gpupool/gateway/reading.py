@@ -10,7 +10,6 @@ from aiohttp import web
 from gpupool.gateway.faults import GatewayError
 
 MAX_BODY_BYTES: Final = 16 * 1024 * 1024
-BODY_SECONDS: Final = 60.0
 _MAX_MODEL_CHARACTERS: Final = 200
 
 
@@ -23,15 +22,15 @@ class Call:
     """As the client sent it, in plain form."""
 
 
-async def read_call(request: web.Request) -> Call:
-    """Return the call; raise GatewayError (400, 408, 413) where there is none in it."""
+async def read_call(request: web.Request, body_seconds: float) -> Call:
+    """Return the call; its body may take ``body_seconds``. Raises GatewayError (400, 408, 413) where there is none in it."""
     if (request.content_length or 0) > MAX_BODY_BYTES:
         raise _too_large()
     try:
-        async with asyncio.timeout(BODY_SECONDS):
+        async with asyncio.timeout(body_seconds):
             body = await request.read()
     except TimeoutError as error:
-        message = f"The request's body did not arrive within {BODY_SECONDS:g} s."
+        message = f"The request's body did not arrive within {body_seconds:g} s."
         raise GatewayError(408, "request_timeout", message) from error
     except web.HTTPRequestEntityTooLarge as error:
         raise _too_large() from error

@@ -21,6 +21,10 @@ class GatewaySettings(ProcessSettings):
     """How long a model's server may say nothing before it is given up."""
     gateway_drain_seconds: Annotated[float, Field(ge=0, le=3600)] = 5.0
     """How long calls under way may go on after the signal to stop."""
+    gateway_idle_seconds: Annotated[float, Field(gt=0, le=3600)] = 75.0
+    """How long a connection may wait for a request, or take to send its head."""
+    gateway_body_seconds: Annotated[float, Field(gt=0, le=3600)] = 60.0
+    """How long the body of a request may take."""
     gateway_token_file: Path | None = None
     """Bearer token for the feed; left out, ``keys/service.token`` of the state folder."""
     control_url: str = "http://127.0.0.1:32000"

@@ -11,7 +11,7 @@ from typing import Final
 from gpupool.core.errors import StorageError
 from gpupool.fleet.ports.store import Store
 from gpupool.store.schema import Standing, inspect, refused
-from gpupool.store.sql_store import SqlStore
+from gpupool.store.sql_store import BUSY_SECONDS, SqlStore
 
 MIGRATION_SECONDS: Final = 600.0
 """How long a migration may take before it is ended; it leaves the old schema then."""
@@ -55,15 +55,15 @@ def _failure(path: Path, status: int | None, told: str) -> StorageError:
     return StorageError(f"Migrating {path} failed with status {status}: {last}")
 
 
-async def open_store(path: Path) -> Store:
-    """Open the migrated database at ``path``.
+async def open_store(path: Path, *, busy_seconds: float = BUSY_SECONDS) -> Store:
+    """Open the migrated database at ``path``; a writer waits ``busy_seconds`` for another process's lock.
 
     Raises StorageError, saying what to do, when it is missing, damaged, or of another schema.
     """
     schema = await asyncio.to_thread(inspect, path)
     if schema.standing is not Standing.CURRENT:
         raise refused(path, schema)
-    store = SqlStore(path)
+    store = SqlStore(path, busy_seconds=busy_seconds)
     try:
         async with store.read() as view:
             await view.last_event_seq()

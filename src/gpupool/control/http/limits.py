@@ -21,6 +21,14 @@ DROPPED: Final = 4
 """A body is read up to so many times its limit before its sender is cut off."""
 
 
+class SlowBodyError(DeadlineError):
+    """The body of the request did not arrive in time."""
+
+    code = "request_timeout"
+    status = 408
+    default_remedy = "Send the whole request at once, or over a faster line."
+
+
 class HeadersTooLargeError(TooLargeError):
     """The request's head is larger than the limit."""
 
@@ -63,7 +71,7 @@ class BodyLimits:
             async with asyncio.timeout(self._seconds):
                 body = await read_body(scope, receive)
         except TimeoutError as error:
-            raise DeadlineError(f"The body did not arrive within {self._seconds:g} s.") from error
+            raise SlowBodyError(f"The body did not arrive within {self._seconds:g} s.") from error
         if body is None:
             return
         first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]

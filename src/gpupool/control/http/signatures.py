@@ -34,14 +34,20 @@ class ReplayGuard:
         self._known: set[str] = set()
 
     def admit(self, stamp: int, nonce: str, now: int) -> None:
-        """Take a nonce; raise UnauthorizedError when it was taken before. Times are Unix seconds."""
-        while self._by_time and (
-            self._by_time[0][0] < now - MAX_SKEW_SECONDS or len(self._by_time) >= self._capacity
-        ):
-            oldest, forgotten = heapq.heappop(self._by_time)
+        """Take a nonce; raise UnauthorizedError when it was taken before. Times are Unix seconds.
+
+        What has expired is simply forgotten: its time alone keeps it out. It raises no floor, since after the clock
+        was set back honest requests carry earlier times than forgotten ones.
+        """
+        oldest_taken = now - MAX_SKEW_SECONDS
+        while self._by_time and self._by_time[0][0] < oldest_taken:
+            self._known.discard(heapq.heappop(self._by_time)[1])
+        while len(self._by_time) >= self._capacity:
+            self._floor, forgotten = heapq.heappop(self._by_time)
             self._known.discard(forgotten)
-            self._floor = max(self._floor, oldest)
-        if nonce in self._known or stamp <= self._floor:
+        # A floor from before the clock was set far back would keep everyone out until then.
+        floor = self._floor if self._floor <= now + MAX_SKEW_SECONDS else 0
+        if nonce in self._known or stamp <= max(floor, oldest_taken - 1):
             raise UnauthorizedError("The request was sent before (its nonce is not new).", remedy=_REMEDY)
         self._known.add(nonce)
         heapq.heappush(self._by_time, (stamp, nonce))

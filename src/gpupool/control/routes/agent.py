@@ -21,6 +21,7 @@ from gpupool.control.joining import join
 from gpupool.control.pool import Pool
 from gpupool.control.reporting import take_report
 from gpupool.control.routes.paging import PoolHere, answer
+from gpupool.core import failpoints
 from gpupool.core.errors import InvalidInputError, UnauthorizedError
 from gpupool.core.keys import HEADER_NODE
 
@@ -97,9 +98,11 @@ async def _lines(pool: Pool, node_id: str, after: int) -> AsyncIterator[bytes]:
                 queued = await reader.commands(node_id, after=after, limit=_BATCH)
             for kept in queued:
                 after = kept.seq
+                failpoints.reach(f"control.command.{kept.kind}.before")
                 yield _line(
                     Command.model_validate({"seq": after, "kind": kept.kind, "payload": kept.payload})
                 )
+                failpoints.reach(f"control.command.{kept.kind}.after")
             if len(queued) < _BATCH and not await stream.woken(KEEPALIVE_SECONDS):
                 yield b"\n"
     finally:

@@ -32,8 +32,6 @@ from gpupool.recompute.server.work import WorkQueue
 
 ROLE: Final = "recompute"
 KERNEL_CACHE: Final = "NUMBA_CACHE_DIR"
-_IDLE_SECONDS: Final = 75.0
-"""A connection without a request is closed after this time: idle ones cost a slot."""
 log = structlog.get_logger(__name__)
 
 
@@ -88,7 +86,7 @@ async def listening(
         handler_cancellation=True,
         access_log=None,
         shutdown_timeout=1.0,
-        keepalive_timeout=_IDLE_SECONDS,
+        keepalive_timeout=settings.recompute_idle_seconds,
     )
     await runner.setup()
     try:

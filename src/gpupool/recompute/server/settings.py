@@ -22,6 +22,8 @@ class RecomputeServerSettings(ProcessSettings):
     """Requests that may wait; the next one is refused with 429."""
     recompute_deadline_ms: Annotated[int, Field(ge=1, le=MAX_DEADLINE_MS)] = 60_000
     """Time for requests that name none."""
+    recompute_idle_seconds: Annotated[float, Field(gt=0, le=3600)] = 75.0
+    """How long a connection may wait for a request, or take to send its head: idle ones cost a slot."""
     recompute_drain_seconds: Annotated[float, Field(ge=0, le=3600)] = 5.0
     """How long work in progress may go on after the signal to stop."""
 

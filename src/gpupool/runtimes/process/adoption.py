@@ -5,6 +5,7 @@ from typing import Final
 
 import structlog
 
+from gpupool.core.files import remove_unfinished
 from gpupool.core.processes import boot_id
 from gpupool.runtimes.process.cleanup import end_all
 from gpupool.runtimes.process.output import last_words
@@ -20,6 +21,8 @@ def take_stock(runs: Path) -> list[tuple[RunFolder, RunRecord, bool]]:
 
     Ends what belongs to a dead run and every marked process that no live run accounts for. Blocks while it does.
     """
+    for path in runs.iterdir():
+        remove_unfinished(RunFolder(path).record_path)
     found = [(folder, record, _alive(record)) for folder, record in all_runs(runs)]
     kept = {record.order.placement_id for _, record, alive in found if alive}
     leaders = [record.process for _, record, alive in found if record.process and not alive]

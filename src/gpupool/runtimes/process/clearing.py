@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
+from gpupool.core import failpoints
 from gpupool.runtimes.process.records import RunFolder
 
 KEPT_OUTPUTS: Final = 50
@@ -12,7 +13,9 @@ KEPT_OUTPUTS: Final = 50
 
 def forget(folder: RunFolder) -> None:
     """Drop the record and the private folders of an exited run; the output stays."""
+    failpoints.reach("runtime.forget.before")
     folder.record_path.unlink(missing_ok=True)
+    failpoints.reach("runtime.forget.after")
     for private in folder.private:
         shutil.rmtree(private, ignore_errors=True)
 

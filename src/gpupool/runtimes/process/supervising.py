@@ -14,6 +14,7 @@ from typing import Final
 import aiohttp
 import structlog
 
+from gpupool.core import failpoints
 from gpupool.core.errors import EnvironmentProblemError
 from gpupool.core.ids import new_id
 from gpupool.core.processes import ProcessIdentity
@@ -194,7 +195,7 @@ class Supervisor:
     async def _launch(self, record: RunRecord) -> bool:
         """Launch once; False, and over, when that fails."""
         try:
-            await asyncio.to_thread(self._folder.prepare)
+            await asyncio.to_thread(self._folder.prepare, self.record.uid)
             port = self._context.draw_port(record.order, record.port)
             self.record = replace(
                 record,
@@ -224,11 +225,17 @@ class Supervisor:
     def _launch_now(self, record: RunRecord, port: int) -> RunRecord:
         """Write the intent, launch, write who it is. Blocks for some milliseconds."""
         self._folder.write(record)
+        failpoints.reach("runtime.launch.intended")
         self._written = size_of(self._folder.output)
         around = self._context.around
-        environment = build_environment(record.order, self._folder, around, port, record.instance_id)
+        environment = build_environment(
+            record.order, self._folder, around, port, record.instance_id, record.uid
+        )
         command = build_command(record.order, environment, around.host, port)
-        process = spawn(command, environment, self._folder)
+        kernels = around.kernels(record.order, self._folder, record.uid)
+        confined = around.confinement.plan(self._folder, record.uid, (around.models,), kernels)
+        process = spawn(command, environment, self._folder, confined, around.confinement.note())
+        failpoints.reach("runtime.launch.spawned")
         running = replace(record, phase=Phase.RUNNING, process=process)
         try:
             self._folder.write(running)
@@ -236,6 +243,7 @@ class Supervisor:
             process.signal(signal.SIGKILL, group=True)
             collect(process)
             raise
+        failpoints.reach("runtime.launch.recorded")
         return running
 
     async def _until_over(self) -> str:
@@ -280,11 +288,13 @@ class Supervisor:
 
     async def _finish(self, reason: str) -> None:
         self.record = self.record.exited(reason)
+        failpoints.reach("runtime.end.before")
         try:
             await asyncio.to_thread(self._folder.write, self.record)
         except EnvironmentProblemError as error:
             # The disk may be full. A later agent then finds a dead process in the record and says so.
             _log.warning("end not recorded", placement=self.order.placement_id, error=error.message)
+        failpoints.reach("runtime.end.after")
         _log.info("over", placement=self.order.placement_id, reason=self.record.reason)
         self._show(InstanceState.EXITED)
 
