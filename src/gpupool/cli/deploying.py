@@ -20,6 +20,9 @@ class ChuteFailedError(GpupoolError):
 
     code = "chute_failed"
     exit_code = 5
+    default_remedy = (
+        "Read its output with `gpupool chute logs NAME`; the pool goes on trying with growing pauses."
+    )
 
 
 def read_spec(file: Path) -> SpecFile:

@@ -17,6 +17,9 @@ class AlreadyUpError(ConflictError):
     """The pool already runs from this state folder."""
 
     code = "already_up"
+    default_remedy = (
+        "Use it (`gpupool status`), stop it with Ctrl-C in its terminal, or give another GPUPOOL_HOME."
+    )
 
 
 def take_lock(home: Home) -> IO[str]:
@@ -28,10 +31,7 @@ def take_lock(home: Home) -> IO[str]:
         file.seek(0)
         holder = file.read().strip() or "unknown"
         file.close()
-        raise AlreadyUpError(
-            f"The pool already runs from {home.root} (pid {holder}).",
-            remedy="Use it (`gpupool status`), stop it with Ctrl-C in its terminal, or give another GPUPOOL_HOME.",
-        ) from error
+        raise AlreadyUpError(f"The pool already runs from {home.root} (pid {holder}).") from error
     file.truncate(0)
     file.write(str(os.getpid()))
     file.flush()
