@@ -203,6 +203,20 @@ async def test_nothing_new_goes_to_a_node_whose_agent_is_stopping(world: World) 
     assert len(await world.live()) == 1
 
 
+async def test_what_goes_on_although_it_drains_is_ordered_to_stop(world: World) -> None:
+    node_id = await world.join()
+    await world.want()
+    placement = (await world.live())[0]
+    await world.say(placement, PlacementState.DRAINING)
+    await world.say(placement, PlacementState.DRAINING)
+    async with world.pool.store.read() as reader:
+        assert [command.kind for command in await reader.commands(node_id)] == ["start"]
+    await world.say(placement, PlacementState.ACTIVE)
+    assert (await world.live())[0].state is PlacementState.DRAINING
+    async with world.pool.store.read() as reader:
+        assert [command.kind for command in await reader.commands(node_id)] == ["start", "stop"]
+
+
 async def test_a_fixed_port_is_taken_once_a_node(world: World) -> None:
     await world.join()
     await world.want(port=30100)

@@ -135,7 +135,8 @@ class _Intake:
         before = placement.state
         moved = await move_placement(self._change, placement, seen.state, seen.reason)
         if moved.state is before:
-            if asked_to_end and runs and self._report.complete:
+            goes_on = runs and (self._report.complete or seen.state is not PlacementState.DRAINING)
+            if asked_to_end and goes_on:
                 await order_stop(self._change, node.id, placement.id)
             return
         if moved.state is PlacementState.DRAINING and not asked_to_end:
