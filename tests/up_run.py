@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,6 +17,7 @@ from typing import Any
 from gpupool.cli.up.leftovers import MARK
 from gpupool.core.home import Home
 from gpupool.core.processes import ProcessIdentity, identify, marked
+from gpupool.runtimes.process.confinement import FIRST_UID, Wall, look
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 
@@ -53,6 +55,11 @@ class UpRun:
         shared = Path(os.environ["NUMBA_CACHE_DIR"])
         shared.mkdir(parents=True, exist_ok=True)
         (cache / "numba").symlink_to(shared, target_is_directory=True)
+        if look().wall is Wall.OWN_USER:
+            own = cache / f"numba-{FIRST_UID}"
+            shutil.copytree(shared, own)
+            for path in (own, *own.rglob("*")):
+                os.chown(path, FIRST_UID, FIRST_UID)
 
     def arguments(self, *more: str) -> list[str]:
         """Return the command line of ``up`` with this folder's ports."""

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from gpupool.runtimes.process.confinement import Confinement, Offer, Wall
 from gpupool.runtimes.process.environment import (
     LaunchFailedError,
     Surroundings,
@@ -16,10 +17,15 @@ from gpupool.runtimes.process.records import RunFolder
 from workloads import order
 
 
-def built(tmp_path: Path, **changes: object) -> dict[str, str]:
-    around = Surroundings(runs=tmp_path / "runs", cache=tmp_path / "cache", host="127.0.0.1")
-    wanted = order(("python", "-V"), placement_id="pl-a", **changes)
-    return build_environment(wanted, RunFolder.of(around.runs, "pl-a"), around, 30005, "inst-1")
+def built(tmp_path: Path, command: tuple[str, ...] = ("python", "-V"), **changes: object) -> dict[str, str]:
+    around = surroundings(tmp_path)
+    wanted = order(command, placement_id="pl-a", **changes)
+    return build_environment(wanted, RunFolder.of(around.runs, "pl-a"), around, 30005, "inst-1", 61999)
+
+
+def surroundings(tmp_path: Path) -> Surroundings:
+    wall = Confinement(offer=Offer(Wall.FOLDERS, "tested"), protected=tmp_path)
+    return Surroundings(runs=tmp_path / "runs", cache=tmp_path / "cache", host="127.0.0.1", confinement=wall)
 
 
 def test_without_a_gpu_no_gpu_is_visible(tmp_path: Path) -> None:
@@ -58,8 +64,29 @@ def test_the_executable_s_own_folder_comes_first(tmp_path: Path) -> None:
     environment = built(tmp_path)
     assert environment["PATH"].split(":")[0] == str(Path(sys.executable).parent)
     assert environment[RUNS] == runs_mark(tmp_path / "runs")
-    assert environment["NUMBA_CACHE_DIR"] == str(tmp_path / "cache" / "numba")
-    assert environment["HF_HOME"] == str(tmp_path / "cache" / "models")
+    assert environment["GPUPOOL_MODEL_CACHE"] == str(tmp_path / "cache" / "models")
+
+
+OURS = ("python", "-m", "gpupool", "recompute", "serve", "--port", "{port}")
+
+
+def test_compiled_code_is_shared_among_our_own_servers_only(tmp_path: Path) -> None:
+    home = tmp_path / "runs" / "pl-a" / "home"
+    assert built(tmp_path)["NUMBA_CACHE_DIR"] == str(home / ".cache" / "numba")
+    assert built(tmp_path)["HF_HOME"] == str(home / ".cache" / "huggingface")
+    shared = str(tmp_path / "cache" / "numba-61999")
+    assert built(tmp_path, command=OURS)["NUMBA_CACHE_DIR"] == shared
+    assert built(tmp_path, command=OURS, env={"CHIAPOS_MAX_CORES": "2"})["NUMBA_CACHE_DIR"] == shared
+    without_a_user = build_environment(
+        order(OURS), RunFolder.of(tmp_path / "runs", "pl-a"), surroundings(tmp_path), 30005, "inst-1"
+    )
+    assert without_a_user["NUMBA_CACHE_DIR"] == str(tmp_path / "cache" / "numba")
+
+
+@pytest.mark.parametrize("name", ["PYTHONPATH", "LD_PRELOAD", "NUMBA_CACHE_DIR", "PATH"])
+def test_one_of_ours_that_is_told_to_load_other_code_is_not_ours(tmp_path: Path, name: str) -> None:
+    environment = built(tmp_path, command=OURS, env={name: "/elsewhere"})
+    assert environment["NUMBA_CACHE_DIR"].startswith(str(tmp_path / "runs" / "pl-a"))
 
 
 def test_placeholders_are_filled_in_and_other_braces_stay() -> None:

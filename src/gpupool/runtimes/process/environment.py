@@ -14,12 +14,24 @@ from typing import Final
 
 from gpupool.core.errors import EnvironmentProblemError
 from gpupool.fleet.ports.runtime import LaunchOrder
+from gpupool.runtimes.process.confinement import Confinement
 from gpupool.runtimes.process.marks import marks
 from gpupool.runtimes.process.records import RunFolder
 
 _SYSTEM_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _PASSED_THROUGH: Final = ("PYTHONPATH", "LD_LIBRARY_PATH", "TZ")
 """Where code and driver libraries are found; none of them holds a secret."""
+
+
+_USER: Final = "workload"
+"""Its user has a number and no account; libraries that ask for a name take it from here."""
+_OURS: Final = ("python", "-m", "gpupool", "recompute", "serve")
+_OF_OURS: Final = ("CHIAPOS_", "GPUPOOL_RECOMPUTE_")
+
+
+def is_ours(order: LaunchOrder) -> bool:
+    """Tell whether an order runs our own recompute server, with nothing in its environment that loads other code."""
+    return order.command[: len(_OURS)] == _OURS and all(name.startswith(_OF_OURS) for name in order.env)
 
 
 class LaunchFailedError(EnvironmentProblemError):
@@ -35,23 +47,44 @@ class Surroundings:
 
     runs: Path
     cache: Path
-    """Holds ``models`` and ``numba``."""
+    """Holds ``models`` and compiled kernels."""
     host: str
     """Where workloads are told to listen."""
+    confinement: Confinement
+
+    @property
+    def models(self) -> Path:
+        """Models that the node keeps for all workloads; none of them may write here."""
+        return self.cache / "models"
+
+    def kernels(self, order: LaunchOrder, folder: RunFolder, uid: int | None) -> Path:
+        """Return where a workload keeps compiled code, which whoever loads it executes.
+
+        Ours share one folder for each user that writes it; somebody else's code gets one of its own.
+        """
+        if not is_ours(order):
+            home, _, _ = folder.private
+            return home / ".cache" / "numba"
+        return self.cache / ("numba" if uid is None else f"numba-{uid}")
 
 
 def build_environment(
-    order: LaunchOrder, folder: RunFolder, around: Surroundings, port: int, instance_id: str
+    order: LaunchOrder,
+    folder: RunFolder,
+    around: Surroundings,
+    port: int,
+    instance_id: str,
+    uid: int | None = None,
 ) -> dict[str, str]:
     """Return the whole environment of one launch."""
     home, work, temporary = folder.private
-    models = around.cache / "models"
     offered = {
         "PATH": f"{Path(sys.executable).parent}:{_SYSTEM_PATH}",
         "LANG": "C.UTF-8",
         "PYTHONUNBUFFERED": "1",
-        "HF_HOME": str(models),
-        "NUMBA_CACHE_DIR": str(around.cache / "numba"),
+        "USER": _USER,
+        "LOGNAME": _USER,
+        "HF_HOME": str(home / ".cache" / "huggingface"),
         **{name: os.environ[name] for name in _PASSED_THROUGH if name in os.environ},
     }
     decided = {
@@ -61,7 +94,8 @@ def build_environment(
         "HOST": around.host,
         "PORT": str(port),
         "GPUPOOL_INSTANCE_ID": instance_id,
-        "GPUPOOL_MODEL_CACHE": str(models),
+        "GPUPOOL_MODEL_CACHE": str(around.models),
+        "NUMBA_CACHE_DIR": str(around.kernels(order, folder, uid)),
         "CUDA_VISIBLE_DEVICES": ",".join(order.gpu_uuids or map(str, order.gpu_indices)),
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         **({"GPUPOOL_MODEL": order.model_ref} if order.model_ref else {}),

@@ -37,7 +37,7 @@ def marks(runs: Path, placement_id: str) -> dict[str, str]:
 
 
 def find_marked(runs: Path) -> Iterator[Marked]:
-    """Yield every running process of this user that carries the mark of ``runs``."""
+    """Yield every running process that carries the mark of ``runs``: of this user, and for root of any."""
     wanted = f"{RUNS}={runs_mark(runs)}".encode()
     for name in os.listdir("/proc"):
         variables = _environment(int(name)) if name.isdecimal() else []
@@ -52,7 +52,7 @@ def find_marked(runs: Path) -> Iterator[Marked]:
 
 def _environment(pid: int) -> list[bytes]:
     try:
-        if os.stat(f"/proc/{pid}").st_uid != os.geteuid():
+        if os.geteuid() not in {0, os.stat(f"/proc/{pid}").st_uid}:
             return []
         with open(f"/proc/{pid}/environ", "rb") as file:
             return file.read(_MOST_BYTES).split(b"\0")

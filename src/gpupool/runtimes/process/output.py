@@ -2,11 +2,16 @@
 
 Rotation copies and truncates. The workload holds the file open for append, so its next line lands at the new
 start, and neither a restart nor a signal is needed.
+
+Somebody else's code has had its hands near these files, and we may be root: every one is opened as what it is, a
+plain file with one name in a folder that is no symlink, and never waited for.
 """
 
+import errno
 import os
+import stat
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, cast
 
 from gpupool.core.errors import NotFoundError
 
@@ -25,26 +30,38 @@ def rotate(path: Path, most_bytes: int = MOST_BYTES) -> bool:
     ``most_bytes`` more. Lines written between the copy and the cut are lost; that is the price of not stopping it.
     """
     try:
-        size = path.stat().st_size
-        if size < most_bytes:
-            return False
-        for number in range(OLDER_FILES, 1, -1):
-            older = _older(path, number - 1)
-            if older.exists():
-                os.replace(older, _older(path, number))
-        descriptor = os.open(_older(path, 1), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with open(path, "rb") as source, os.fdopen(descriptor, "wb") as target:
-            source.seek(max(0, size - most_bytes))
-            copy_at_most(source, target, 2 * most_bytes)
-        os.truncate(path, 0)
+        with _opened(path, os.O_RDWR) as source:
+            size = os.fstat(source.fileno()).st_size
+            if size < most_bytes:
+                return False
+            for number in range(OLDER_FILES, 1, -1):
+                older = _older(path, number - 1)
+                if os.path.lexists(older):
+                    os.replace(older, _older(path, number))
+            _older(path, 1).unlink(missing_ok=True)
+            with _opened(_older(path, 1), os.O_WRONLY | os.O_CREAT | os.O_EXCL) as target:
+                source.seek(max(0, size - most_bytes))
+                copy_at_most(source, target, 2 * most_bytes)
+            os.ftruncate(source.fileno(), 0)
     except FileNotFoundError:
         return False
     return True
 
 
+def open_for_append(path: Path, uid: int | None) -> BinaryIO:
+    """Open a workload's output for it to write to, made where it is missing and given to ``uid``; close it after.
+
+    Raises OSError where that fails or something else lies in its place.
+    """
+    file = _opened(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    if uid is not None:
+        os.fchown(file.fileno(), uid, uid)
+    return file
+
+
 def tail(path: Path, lines: int) -> str:
     """Return the last ``lines`` lines, at most 1 MiB, reaching into older files; NotFoundError when there is none."""
-    if not path.exists():
+    if not os.path.lexists(path):
         raise NotFoundError(
             f"There is no output of {path.parent.name} on this node.",
             remedy="It has not been launched here, or its output was cleared away.",
@@ -60,7 +77,7 @@ def tail(path: Path, lines: int) -> str:
 def size_of(path: Path) -> int:
     """Return the bytes written so far; 0 where there is no file."""
     try:
-        return path.stat().st_size
+        return path.lstat().st_size
     except FileNotFoundError:
         return 0
 
@@ -92,7 +109,27 @@ def _older(path: Path, number: int) -> Path:
 
 
 def _end_of(path: Path, most: int) -> bytes:
-    with open(path, "rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - most))
-        return file.read(most)
+    try:
+        with _opened(path, os.O_RDONLY) as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - most))
+            return file.read(most)
+    except OSError as error:
+        return f"({path.name} cannot be read: {error.strerror})\n".encode()
+
+
+def _opened(path: Path, flags: int) -> BinaryIO:
+    """Open a plain file; raise OSError for a symlink, also in place of its folder, a second name, a pipe or a device."""
+    parent = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        descriptor = os.open(
+            path.name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600, dir_fd=parent
+        )
+    finally:
+        os.close(parent)
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "no plain file with one name")
+    mode = {os.O_RDONLY: "rb", os.O_WRONLY: "wb", os.O_RDWR: "r+b"}[flags & os.O_ACCMODE]
+    return cast("BinaryIO", os.fdopen(descriptor, mode))

@@ -5,13 +5,14 @@ and start time once the process exists. A crash in between leaves an intent and 
 the latter by its environment.
 """
 
+import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
-from gpupool.core.errors import InvalidInputError
+from gpupool.core.errors import EnvironmentProblemError, InvalidInputError
 from gpupool.core.files import ensure_private_dir, read_json, write_private_json
 from gpupool.core.processes import ProcessIdentity
 from gpupool.fleet.ports.runtime import LaunchOrder
@@ -46,6 +47,8 @@ class RunRecord:
     streak: int = 0
     """Restarts since it last ran healthy for long; what ``max_restarts`` is held against."""
     reason: str | None = None
+    uid: int | None = None
+    """The Unix user it runs as; None for the agent's own."""
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON-ready form."""
@@ -105,10 +108,17 @@ class RunFolder:
         """The workload's own home, working folder and temporary folder."""
         return self.path / "home", self.path / "work", self.path / "tmp"
 
-    def prepare(self) -> None:
-        """Make the folders that are missing, mode 0700; raise EnvironmentProblemError where that fails."""
+    def prepare(self, uid: int | None = None) -> None:
+        """Make the folders that are missing, mode 0700, and give the private ones to ``uid``.
+
+        Raises EnvironmentProblemError where that fails. The run's own folder stays ours: what lies in it (record,
+        output) cannot be replaced by the workload.
+        """
         for folder in (self.path, *self.private):
             ensure_private_dir(folder)
+        if uid is not None:
+            for folder in self.private:
+                give_to(folder, uid)
 
     def write(self, record: RunRecord) -> None:
         """Keep the record; raise EnvironmentProblemError where that fails."""
@@ -117,6 +127,16 @@ class RunFolder:
     def read(self) -> RunRecord | None:
         """Return the record; None where there is none or it is not one."""
         return RunRecord.from_json(read_json(self.record_path))
+
+
+def give_to(folder: Path, uid: int) -> None:
+    """Make ``uid`` the owner of a folder, never of what a symlink in its place leads to."""
+    try:
+        os.chown(folder, uid, uid, follow_symlinks=False)
+    except OSError as error:
+        raise EnvironmentProblemError(
+            f"The folder {folder} cannot be given to user {uid}: {error.strerror}."
+        ) from error
 
 
 def all_runs(runs: Path) -> Iterator[tuple[RunFolder, RunRecord]]:

@@ -1,6 +1,7 @@
 """The runtime port, served by local processes: all runs of a node, and the loop that looks after them together."""
 
 import asyncio
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -13,8 +14,9 @@ from gpupool.core.ports import draw_chute_port, port_is_free
 from gpupool.core.processes import ProcessIdentity
 from gpupool.fleet.ports.runtime import Instance, LaunchOrder
 from gpupool.runtimes.process import adoption, clearing, output
-from gpupool.runtimes.process.environment import LaunchFailedError, Surroundings
-from gpupool.runtimes.process.records import RunFolder, RunRecord
+from gpupool.runtimes.process.confinement import FIRST_UID, Confinement, Wall, draw_uid, look
+from gpupool.runtimes.process.environment import LaunchFailedError, Surroundings, is_ours
+from gpupool.runtimes.process.records import RunFolder, RunRecord, give_to
 from gpupool.runtimes.process.supervising import Context, Policy, Supervisor
 from gpupool.runtimes.process.table import members, read_table, resident_mib
 
@@ -28,20 +30,30 @@ class ProcessRuntime:
     """
 
     def __init__(
-        self, runs: Path, cache: Path, host: str = "127.0.0.1", policy: Policy | None = None
+        self,
+        runs: Path,
+        cache: Path,
+        host: str = "127.0.0.1",
+        policy: Policy | None = None,
+        confinement: Confinement | None = None,
     ) -> None:
-        """``runs``: run records and output; ``cache``: models and kernels; ``host``: where workloads listen."""
-        self._around = Surroundings(runs=runs, cache=cache, host=host)
+        """``runs``: run records and output; ``cache``: models and kernels; ``host``: where workloads listen.
+
+        ``confinement``: the wall around workloads; left out, the highest that this machine offers.
+        """
+        wall = confinement or Confinement(offer=look(), protected=Path(os.path.commonpath((runs, cache))))
+        self._around = Surroundings(runs=runs, cache=cache, host=host, confinement=wall)
         self._policy = policy or Policy()
         self._supervisors: dict[str, Supervisor] = {}
+        self._uncut: set[str] = set()
+        """Placements whose output could not be cut."""
         self._changed = asyncio.Event()
         self._session: aiohttp.ClientSession | None = None
         self._watcher: asyncio.Task[None] | None = None
 
     async def adopt(self) -> Sequence[Instance]:
         """Take over what runs on, end what no record names, and note what is gone; call once, first."""
-        for path in (self._around.runs, self._around.cache / "models", self._around.cache / "numba"):
-            await asyncio.to_thread(ensure_private_dir, path)
+        await asyncio.to_thread(self._prepare)
         context = self._context()
         adopting = []
         for folder, record, alive in await asyncio.to_thread(adoption.take_stock, self._around.runs):
@@ -60,7 +72,7 @@ class ProcessRuntime:
         if known is not None:
             return known.instance
         folder = RunFolder.of(self._around.runs, order.placement_id)
-        record = RunRecord(order=order, host=self._around.host)
+        record = RunRecord(order=order, host=self._around.host, uid=self._draw_uid(order))
         supervisor = self._supervisors[order.placement_id] = Supervisor(self._context(), folder, record)
         await supervisor.start()
         return supervisor.instance
@@ -87,6 +99,7 @@ class ProcessRuntime:
         if supervisor is None or not supervisor.over:
             return
         del self._supervisors[placement_id]
+        self._uncut.discard(placement_id)
         folder = RunFolder.of(self._around.runs, placement_id)
         await asyncio.to_thread(clearing.forget, folder)
         await asyncio.to_thread(clearing.prune, self._around.runs)
@@ -111,6 +124,33 @@ class ProcessRuntime:
         if self._session is not None:
             await self._session.close()
             self._session = None
+
+    def _prepare(self) -> None:
+        """Make the folders that runs share, and say how high the wall around them is."""
+        own_user = FIRST_UID if self._walled() else None
+        kernels = self._around.cache / ("numba" if own_user is None else f"numba-{own_user}")
+        for path in (self._around.runs, self._around.models, kernels):
+            ensure_private_dir(path)
+        if own_user is not None:
+            give_to(kernels, own_user)
+        offer = self._around.confinement.offer
+        tell = _log.warning if offer.wall is Wall.FOLDERS else _log.info
+        tell("workloads are confined", by=offer.wall.value, missing=offer.why or "nothing")
+
+    def _walled(self) -> bool:
+        return self._around.confinement.offer.wall is Wall.OWN_USER
+
+    def _draw_uid(self, order: LaunchOrder) -> int | None:
+        """Return the user of a new run: one for all of ours, who trust each other, and one for each other run."""
+        if not self._walled():
+            return None
+        if is_ours(order):
+            return FIRST_UID
+        taken = {supervisor.record.uid for supervisor in self._supervisors.values()}
+        try:
+            return draw_uid({uid for uid in taken if uid is not None})
+        except LookupError as error:
+            raise LaunchFailedError(f"{error}.") from error
 
     def _context(self) -> Context:
         if self._session is None:
@@ -151,14 +191,24 @@ class ProcessRuntime:
                 for supervisor, process, mib in await asyncio.to_thread(self._look, watched):
                     supervisor.measured(process, mib)
 
+    def _rotate(self, folder: RunFolder, placement_id: str) -> None:
+        """Cut an output that is too long; one that cannot be cut is told once and left alone."""
+        if placement_id in self._uncut:
+            return
+        try:
+            if output.rotate(folder.output):
+                _log.info("output rotated", placement=placement_id)
+        except OSError as error:
+            self._uncut.add(placement_id)
+            _log.warning("output not rotated", placement=placement_id, error=error.strerror)
+
     def _look(self, watched: Sequence[Supervisor]) -> list[tuple[Supervisor, ProcessIdentity, int]]:
         """Cut long outputs and return each run's memory; reads /proc and may copy some MiB."""
         table = read_table()
         used: list[tuple[Supervisor, ProcessIdentity, int]] = []
         for supervisor in watched:
             folder = RunFolder.of(self._around.runs, supervisor.order.placement_id)
-            if output.rotate(folder.output):
-                _log.info("output rotated", placement=supervisor.order.placement_id)
+            self._rotate(folder, supervisor.order.placement_id)
             process = supervisor.process
             if process is not None:
                 used.append((supervisor, process, resident_mib(members(process, table))))
