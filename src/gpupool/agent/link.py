@@ -5,6 +5,7 @@ network does ends the agent: what is placed here goes on running meanwhile.
 """
 
 import asyncio
+import secrets
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -100,7 +101,7 @@ class Link:
 
     async def _one_session(self) -> None:
         await self._identify()
-        self._session = new_id("rep")
+        self._session = _new_session()
         self._told, self._acknowledged = {}, -1
         try:
             await self._report(complete=True)
@@ -209,3 +210,11 @@ class Link:
                 if not reply.session_known and not report.complete:
                     raise SessionForgottenError(remedy="The agent connects anew and tells everything again.")
                 return
+
+
+def _new_session() -> str:
+    """Return a name that sorts after all earlier ones of this boot, so that control can tell which is newer.
+
+    By monotonic time: it goes on through restarts of the agent, and setting the clock does not turn it back.
+    """
+    return f"s-{time.monotonic_ns():020d}-{secrets.token_hex(4)}"

@@ -76,7 +76,7 @@ class Report(Message):
     report_id: Id
     sent_at: datetime
     session: Id
-    """Made anew by the agent at every connect."""
+    """Made anew by the agent at every connect; within one boot later ones sort after earlier ones."""
     boot_id: Annotated[str, StringConstraints(max_length=64)] = ""
     complete: bool = False
     """Whether devices and placements are everything there is; true in the first report of a session."""

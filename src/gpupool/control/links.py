@@ -63,11 +63,18 @@ class Link:
     heard_at: datetime
     session: str | None = None
     """The session whose complete inventory has come; None before it and after the node has left."""
+    newest: tuple[str, str] = ("", "")
+    """Boot and name of the newest session taken in this run, the node's leaving included."""
     silent: bool = False
     """Recorded as unreachable."""
     leaving: bool = False
     """It ends its placements without having been told to: its agent is stopping."""
     stream: CommandStream | None = None
+
+    def overtaken(self, boot_id: str, session: str) -> bool:
+        """Tell whether a newer session of the same boot has been taken: what this one says is old."""
+        boot, newest = self.newest
+        return bool(boot_id) and boot_id == boot and session < newest
 
 
 class Links:

@@ -1,7 +1,8 @@
 """Reports of the agents: what a node says, compared with what is recorded.
 
-A report of an unknown session is not news; the reply asks for a complete one. A complete report is the only thing
-that can show a placement to be lost. A placement that the node runs and nobody knows is ordered to stop.
+A report of an unknown session is not news; the reply asks for a complete one. Neither is a report that a newer
+session has overtaken on its way. A complete report is the only thing that can show a placement to be lost. A
+placement that the node runs and nobody knows is ordered to stop.
 """
 
 from collections.abc import Iterable, Sequence
@@ -37,12 +38,15 @@ async def take_report(pool: Pool, node_id: str, report: Report) -> ReportReply:
         node = await change.writer.node(node_id)
         if node is None or not (report.complete or node.session == report.session):
             return ReportReply(session_known=False)
+        if link.overtaken(report.boot_id, report.session):
+            return ReportReply(session_known=False)
         if not await change.writer.first_time(f"report:{node_id}", report.report_id):
             return ReportReply(session_known=node.session == report.session)
         await _Intake(pool, change, report).take(node)
     link.silent = False
     link.leaving = link.leaving and not report.complete
     link.session = None if report.leaving else report.session
+    link.newest = (report.boot_id, report.session)
     if report.complete or report.leaving:
         pool.awaited.discard(node_id)
     return ReportReply()
