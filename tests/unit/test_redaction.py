@@ -103,6 +103,15 @@ def test_names_that_tell_of_a_secret(name: str, secret: bool) -> None:
     assert is_secret_name(name) is secret
 
 
+@pytest.mark.parametrize(
+    "piece", ["x", "-", "token", '"token', "://", "password='", "-----BEGIN ", "bearer ", 'key="\\"', "sk-"]
+)
+def test_a_line_of_a_megabyte_is_cleaned_in_one_pass(piece: str) -> None:
+    """A pattern that looks back and forth over it would take days, and the runner's timeout would end the test."""
+    line = piece.encode() * (2**20 // len(piece))
+    assert b"plantedSecret" not in Redactor(["plantedSecret"]).clean(line + b" plantedSecret")
+
+
 def test_a_tail_never_begins_with_half_a_secret() -> None:
     """The line that the cut goes through is dropped whole, since its secret can't be known by its second half."""
     assert cut(b"alf-a-secret\nwhole line\n") == b"whole line\n"

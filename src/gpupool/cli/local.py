@@ -47,6 +47,11 @@ class LocalProcess:
     """Why it does not run, as far as its record and its output tell."""
     instance_id: str = ""
 
+    @property
+    def exists(self) -> bool:
+        """Whether the very process that was recorded is there; its pid may be a stranger's otherwise."""
+        return self.state in {LocalState.RUNNING, LocalState.FROZEN}
+
     def to_json(self) -> dict[str, Any]:
         """Return the facts for ``--json``."""
         return asdict(self)
@@ -65,10 +70,18 @@ def up_pid(home: Home) -> int | None:
     path = home.run / "up.lock"
     try:
         pid = int(path.read_text())
-        opened = [os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()]
+        links = list(Path(f"/proc/{pid}/fd").iterdir())
     except (OSError, ValueError):
         return None
-    return pid if str(path.resolve()) in opened else None
+    return pid if any(_leads_to(link, path.resolve()) for link in links) else None
+
+
+def _leads_to(link: Path, path: Path) -> bool:
+    try:
+        return os.readlink(link) == str(path)
+    except OSError:
+        # Closed since it was listed.
+        return False
 
 
 def is_recompute(command: tuple[str, ...]) -> bool:

@@ -27,6 +27,8 @@ def status(control: ControlOption = None, as_json: JsonFlag = False) -> None:
 
     processes = local_processes(Home.from_environment())
     try:
+        if control is None:
+            _refuse_frozen(processes)
         with connect(control) as client:
             pool = client.pool()
     except (UnavailableError, DeadlineError) as error:
@@ -35,6 +37,19 @@ def status(control: ControlOption = None, as_json: JsonFlag = False) -> None:
     _show(pool, processes, as_json=as_json)
     if any(workload.active < workload.wanted for workload in pool.workloads):
         raise typer.Exit(5)
+
+
+def _refuse_frozen(processes: "list[LocalProcess]") -> None:
+    """Raise UnavailableError where this machine's control is suspended, which would only answer with silence."""
+    from gpupool.cli.local import LocalState
+    from gpupool.core.errors import UnavailableError
+
+    for process in processes:
+        if process.kind == "pool" and process.name == "control" and process.state is LocalState.FROZEN:
+            raise UnavailableError(
+                f"Control (pid {process.pid}) is suspended and answers nobody.",
+                remedy=f"Let it go on with `kill -CONT {process.pid}`.",
+            )
 
 
 def _show(pool: "PoolView", processes: "list[LocalProcess]", *, as_json: bool) -> None:

@@ -16,8 +16,8 @@ from gpupool.cli.bundle.secrets import known_secrets
 from gpupool.core.errors import ConflictError, EnvironmentProblemError
 from gpupool.core.home import Home
 
-MOST_BYTES: Final = 64 * 1024 * 1024
-"""Of all files together, before packing."""
+MOST_BYTES: Final = 32 * 1024 * 1024
+"""Of all files together, before packing; the last log that still finds room may reach 1 MiB beyond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,9 @@ def _add_logs(home: Home, redactor: Redactor, files: dict[str, bytes]) -> list[s
     left_out: list[str] = []
     room = MOST_BYTES - sum(map(len, files.values()))
     for name, path in contents.log_files(home):
+        if room <= 0:
+            left_out.append(f"{name} (the bundle is full)")
+            continue
         try:
             content, shortened = contents.end_of(path)
         except OSError as error:
@@ -59,9 +62,6 @@ def _add_logs(home: Home, redactor: Redactor, files: dict[str, bytes]) -> list[s
         if shortened:
             cleaned = contents.cut(cleaned)
         room -= len(cleaned)
-        if room < 0:
-            left_out.append(f"{name} (the bundle is full)")
-            continue
         files[redactor.clean(name.encode(errors="replace")).decode(errors="replace")] = cleaned
     return left_out
 

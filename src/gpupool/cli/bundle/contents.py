@@ -61,7 +61,7 @@ def processes(home: Home) -> bytes:
     """Return what the records name, and every process that carries our mark with its command and memory."""
     told: list[LocalProcess] = local_processes(home)
     pids = {process.pid for process in marked(MARK, str(home.root))}
-    pids |= {process.pid for process in told if process.pid is not None}
+    pids |= {process.pid for process in told if process.pid is not None and process.exists}
     return as_json(
         {
             "records": [process.to_json() for process in told],
@@ -77,7 +77,7 @@ def database(home: Home) -> bytes:
 
     if not home.database.exists():
         return as_json({"database": "none"})
-    in_use = any(p.kind == "pool" and p.name == "control" and p.pid for p in local_processes(home))
+    in_use = any(p.kind == "pool" and p.name == "control" and p.exists for p in local_processes(home))
     sizes = {path.name: path.stat().st_size for path in sorted(home.data.iterdir())}
     try:
         with untouched(home.database, in_use=in_use) as path:

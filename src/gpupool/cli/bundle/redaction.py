@@ -19,7 +19,8 @@ SECRET_NAME: Final = re.compile(
     rf"{_NAME}$|(?:^|_)(?:key|auth|pass|cookie|dsn)$|_pwd$|secret|password", re.IGNORECASE
 )
 _MARK: Final = REMOVED.encode()
-_VALUE: Final = rb"(?:\"(?:[^\"\\]|\\.)+\"|'[^']+'|(?!null\b|true\b|false\b|\"|')[^\s,;}&]+)"
+# No pattern may look back and forth over a whole line: some lines are a megabyte long.
+_VALUE: Final = rb"(?:\"(?:[^\"\\]|\\.){1,4096}\"|'[^']{1,4096}'|(?!null\b|true\b|false\b|\"|')[^\s,;}&]+)"
 _PATTERNS: Final[tuple[tuple[re.Pattern[bytes], bytes], ...]] = (
     (
         re.compile(
@@ -34,16 +35,17 @@ _PATTERNS: Final[tuple[tuple[re.Pattern[bytes], bytes], ...]] = (
     (re.compile(rb"(?i)\b(bearer\s+)[a-z0-9._~+/=-]{4,}"), rb"\g<1>" + _MARK),
     (re.compile(rb"(?i)\b((?:set-)?cookie[\"']?\s*[:=]\s*)[^\r\n]+"), rb"\g<1>" + _MARK),
     (
-        re.compile(rb"(?i)(--?[\w-]*" + _NAME.encode() + rb"(?:=|\s+|[\"']\s*,\s*[\"']))[^\s\"',]+"),
-        rb"\g<1>" + _MARK,
-    ),
-    (
-        re.compile(rb"(?i)([\w.-]*" + _NAME.encode() + rb"[\"']?\s*[:=]\s*)" + _VALUE),
+        re.compile(rb"(?i)(" + _NAME.encode() + rb"[\"']?\s*[:=]\s*)" + _VALUE),
         rb'\g<1>"' + _MARK + rb'"',
     ),
     (re.compile(rb"\b(?:sk|pk|hf|gh[opsu]|glpat|xox[abp])[-_][A-Za-z0-9_-]{12,}"), _MARK),
     (re.compile(rb"(://[^/\s:@\"']*):[^@\s/\"']+@"), rb"\g<1>:" + _MARK + rb"@"),
 )
+# The value of an option, after a blank or as the next item of a list; `_without_option_value` looks at what stands before.
+_OPTION_VALUE: Final = re.compile(
+    rb"(?i)(" + _NAME.encode() + rb"(?:\s{1,8}|[\"']\s{0,80},\s{0,80}[\"']))([^\s\"',]+)"
+)
+_OPTION_BEGIN: Final = re.compile(rb"--?[\w-]{0,60}\Z")
 
 
 class Redactor:
@@ -52,16 +54,21 @@ class Redactor:
     def __init__(self, secrets: Iterable[str]) -> None:
         forms = {form for secret in secrets if len(secret) >= SHORTEST for form in _forms(secret)}
         # The longest first, so that no part of a long one stays when a short one is a piece of it.
-        longest_first = sorted(forms, key=len, reverse=True)
-        self._known = re.compile(b"|".join(map(re.escape, longest_first))) if longest_first else None
+        self._known = sorted(forms, key=len, reverse=True)
 
     def clean(self, content: bytes) -> bytes:
         """Return the content without secrets."""
-        if self._known is not None:
-            content = self._known.sub(_MARK, content)
+        for form in self._known:
+            content = content.replace(form, _MARK)
         for pattern, replacement in _PATTERNS:
             content = pattern.sub(replacement, content)
-        return content
+        return _OPTION_VALUE.sub(_without_option_value, content)
+
+
+def _without_option_value(match: re.Match[bytes]) -> bytes:
+    """Return a match with its value removed, where its name ends an option such as ``--api-key``."""
+    before = match.string[max(0, match.start() - 64) : match.start()]
+    return match.group(1) + _MARK if _OPTION_BEGIN.search(before) else match.group()
 
 
 def without_values(variables: Mapping[str, Any]) -> dict[str, str]:

@@ -48,10 +48,7 @@ def _guarded(name: str, check: Check) -> list[Finding]:
 
 def _ground(home: Home, processes: list[LocalProcess]) -> dict[str, Check]:
     uid = os.geteuid()
-    in_use = any(
-        p.kind == "pool" and p.name == "control" and p.state in {LocalState.RUNNING, LocalState.FROZEN}
-        for p in processes
-    )
+    in_use = any(p.kind == "pool" and p.name == "control" and p.exists for p in processes)
     return {
         "state folder": lambda: folder.check_folder(home.root, uid),
         "file rights": lambda: folder.check_modes(home, uid),

@@ -54,11 +54,7 @@ def check_leftovers(
         process.kind == "pool" and process.name == "agent" and process.state is LocalState.RUNNING
         for process in workloads
     )
-    orphans = [
-        process
-        for process in workloads
-        if process.kind != "pool" and process.state in {LocalState.RUNNING, LocalState.FROZEN} and not agent
-    ]
+    orphans = [process for process in workloads if process.kind != "pool" and process.exists and not agent]
     if up or not (marked or orphans):
         return passed(name, "none")
     pids = sorted({process.pid for process in marked} | {p.pid for p in orphans if p.pid is not None})
