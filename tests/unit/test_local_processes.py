@@ -10,7 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from gpupool.cli.bundle.archive import gather
+from gpupool.cli.checks.all import run_checks
+from gpupool.cli.checks.finding import Verdict
 from gpupool.cli.local import LocalProcess, LocalState, local_processes, up_pid
+from gpupool.core.errors import EnvironmentProblemError
 from gpupool.core.home import Home
 from gpupool.core.processes import ProcessIdentity, boot_id, identify, identify_self
 from gpupool.core.records import ProcessRecord
@@ -93,6 +97,17 @@ def test_a_pid_that_now_belongs_to_a_stranger_is_not_ours(home: Home) -> None:
 def test_a_record_that_is_none_counts_as_none(home: Home, content: str) -> None:
     (home.run / "control.json").write_text(content)
     assert named(home, "control").state is LocalState.OFF
+
+
+def test_records_that_cannot_be_read_are_told_as_that(home: Home) -> None:
+    """A folder in a record's place cannot be read by anyone, as another user's records cannot by most."""
+    (home.run / "control.json").mkdir()
+    with pytest.raises(EnvironmentProblemError, match="cannot be read"):
+        local_processes(home)
+    findings = {finding.name: finding for finding in run_checks(home, {})}
+    assert findings["process records"].verdict is Verdict.FAIL
+    assert "state folder" in findings
+    assert b"cannot be read" in gather(home, {}).files["processes.json"]
 
 
 def test_workloads_by_their_run_records(home: Home) -> None:

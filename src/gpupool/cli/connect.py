@@ -28,7 +28,11 @@ def control_url(given: str | None, home: Home) -> str:
     """Return the address of control."""
     if given:
         return given.rstrip("/")
-    record = ProcessRecord.read(home.run / "control.json")
+    try:
+        record = ProcessRecord.read(home.run / "control.json")
+    except OSError:
+        # Another user's folder: it cannot name the address, and a token from the environment may still open it.
+        record = None
     if record is not None and record.url is not None and record.process.alive():
         return record.url
     return DEFAULT_URL

@@ -11,6 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from gpupool.core.errors import EnvironmentProblemError
 from gpupool.core.home import Home
 from gpupool.core.processes import ProcessIdentity
 from gpupool.core.records import ProcessRecord
@@ -58,8 +59,17 @@ class LocalProcess:
 
 
 def local_processes(home: Home) -> list[LocalProcess]:
-    """Return control, gateway and agent, and every workload that a run record names."""
-    return [*(_of_role(home, role) for role in ROLES), *_workloads(home)]
+    """Return control, gateway and agent, and every workload that a run record names.
+
+    Raises EnvironmentProblemError where the records cannot be read, such as those of another user's pool.
+    """
+    try:
+        return [*(_of_role(home, role) for role in ROLES), *_workloads(home)]
+    except OSError as error:
+        raise EnvironmentProblemError(
+            f"{error.filename or home.root} cannot be read: {error.strerror}.",
+            remedy="Run as the owner of the state folder, or name your own with GPUPOOL_HOME.",
+        ) from error
 
 
 def up_pid(home: Home) -> int | None:

@@ -3,9 +3,10 @@
 import io
 import os
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +14,7 @@ from gpupool.cli.bundle import contents
 from gpupool.cli.bundle.pool_view import ask_pool
 from gpupool.cli.bundle.redaction import Redactor
 from gpupool.cli.bundle.secrets import known_secrets
-from gpupool.core.errors import ConflictError, EnvironmentProblemError
+from gpupool.core.errors import ConflictError, EnvironmentProblemError, GpupoolError
 from gpupool.core.home import Home
 
 MOST_BYTES: Final = 32 * 1024 * 1024
@@ -32,18 +33,28 @@ def gather(home: Home, environment: Mapping[str, str]) -> Bundle:
     """Return the whole bundle, secrets removed. Changes nothing."""
     pool = ask_pool(home)
     redactor = Redactor(known_secrets(home, environment, list(pool.specs)))
-    raw = {
-        "doctor.json": contents.findings(home, environment),
-        "versions.json": contents.versions(),
-        "settings.json": contents.settings(environment),
-        "processes.json": contents.processes(home),
-        "database.json": contents.database(home),
-        **pool.files,
-        **dict(contents.run_records(home)),
+    parts: dict[str, Callable[[], bytes]] = {
+        "doctor.json": partial(contents.findings, home, environment),
+        "versions.json": contents.versions,
+        "settings.json": partial(contents.settings, environment),
+        "processes.json": partial(contents.processes, home),
+        "database.json": partial(contents.database, home),
     }
+    raw = {name: _told(part) for name, part in parts.items()} | pool.files
+    raw |= dict(contents.run_records(home))
     files = {name: redactor.clean(content) for name, content in raw.items()}
     left_out = _add_logs(home, redactor, files)
     return Bundle(files, left_out)
+
+
+def _told(part: Callable[[], bytes]) -> bytes:
+    """Return a part of the bundle, or why there is none: what is broken is what a bundle is made for."""
+    try:
+        return part()
+    except GpupoolError as error:
+        return contents.as_json({"error": error.message})
+    except OSError as error:
+        return contents.as_json({"error": str(error)})
 
 
 def _add_logs(home: Home, redactor: Redactor, files: dict[str, bytes]) -> list[str]:

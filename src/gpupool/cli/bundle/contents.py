@@ -92,7 +92,11 @@ def database(home: Home) -> bytes:
 def run_records(home: Home) -> Iterator[tuple[str, bytes]]:
     """Yield every run record, with the values of its variables removed."""
     for path in sorted((home.agent / "runs").glob("*/record.json")):
-        value = read_json(path)
+        try:
+            value = read_json(path)
+        except OSError as error:
+            yield f"runs/{path.parent.name}/record.json", as_json({"error": str(error)})
+            continue
         if isinstance(value, dict) and isinstance(value.get("order"), dict):
             variables = value["order"].get("env")
             value["order"]["env"] = without_values(variables) if isinstance(variables, dict) else {}
@@ -101,8 +105,7 @@ def run_records(home: Home) -> Iterator[tuple[str, bytes]]:
 
 def log_files(home: Home) -> Iterator[tuple[str, Path]]:
     """Yield name and path of the logs of our processes, then of the output of workloads."""
-    if home.logs.is_dir():
-        yield from ((f"logs/{path.name}", path) for path in sorted(home.logs.iterdir()))
+    yield from ((f"logs/{path.name}", path) for path in sorted(home.logs.glob("*")))
     for path in sorted((home.agent / "runs").glob("*/output.log*")):
         yield f"runs/{path.parent.name}/{path.name}", path
 

@@ -49,7 +49,10 @@ def _texts_of(path: Path) -> Iterator[str]:
 
 def _recorded(home: Home) -> Iterator[Mapping[str, Any]]:
     for path in sorted((home.agent / "runs").glob("*/record.json")):
-        value = read_json(path)
+        try:
+            value = read_json(path)
+        except OSError:
+            continue
         order = value.get("order") if isinstance(value, dict) else None
         variables = order.get("env") if isinstance(order, dict) else None
         if isinstance(variables, dict):

@@ -1,9 +1,10 @@
 """All checks, in the order in which a person would look: ground first, then what stands on it."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from gpupool.cli.checks import clocks, database, disk, folder, gpu, network, packages, running
@@ -25,7 +26,12 @@ Check = Callable[[], Finding | Iterable[Finding]]
 
 def run_checks(home: Home, environment: Mapping[str, str], get: network.Ask = network.ask) -> list[Finding]:
     """Return the findings of every check; a check that cannot do its work is a finding too. Changes nothing."""
-    processes = local_processes(home)
+    unreadable: list[Finding] = []
+    processes: list[LocalProcess] = []
+    try:
+        processes = local_processes(home)
+    except GpupoolError as error:
+        unreadable.append(failed("process records", "not readable", error.message, error.remedy))
     checks: dict[str, Check] = {
         **_ground(home, processes),
         **_processes(home, processes),
@@ -33,7 +39,8 @@ def run_checks(home: Home, environment: Mapping[str, str], get: network.Ask = ne
         **_clock(home, get),
         **_software(),
     }
-    return [finding for name, check in checks.items() for finding in _guarded(name, check)]
+    found = [finding for name, check in checks.items() for finding in _guarded(name, check)]
+    return [*unreadable, *found]
 
 
 def _guarded(name: str, check: Check) -> list[Finding]:
@@ -86,19 +93,19 @@ def _network(
 
 
 def _clock(home: Home, get: network.Ask) -> dict[str, Check]:
-    checks: dict[str, Check] = {
+    return {
         "clock": lambda: clocks.check_date(datetime.now(UTC)),
         "clock service": clocks.check_kept,
+        "clock of control": lambda: list(_clock_of_control(home.run / "control.json", get)),
     }
-    path = home.run / "control.json"
+
+
+def _clock_of_control(path: Path, get: network.Ask) -> Iterator[Finding]:
+    """Yield what the running control and its record tell of the clock; nothing where none runs."""
     record = ProcessRecord.read(path)
     if record is not None and record.process.alive():
-        started = clocks.started_at(record.process)
-        checks["clock steps"] = lambda: clocks.check_step(started, path.stat().st_mtime)
-        checks["clock of control"] = lambda: clocks.check_skew(
-            get(f"{record.url}/healthz").date, datetime.now(UTC)
-        )
-    return checks
+        yield clocks.check_step(clocks.started_at(record.process), path.stat().st_mtime)
+        yield clocks.check_skew(get(f"{record.url}/healthz").date, datetime.now(UTC))
 
 
 def _software() -> dict[str, Check]:
