@@ -1,5 +1,6 @@
 """Taking stock at the start of an agent: what an earlier one left behind, and what has become of it."""
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -8,6 +9,7 @@ import structlog
 from gpupool.core.files import remove_unfinished
 from gpupool.core.processes import boot_id
 from gpupool.runtimes.process.cleanup import end_all
+from gpupool.runtimes.process.confinement import own_users
 from gpupool.runtimes.process.output import last_words
 from gpupool.runtimes.process.reasons import with_last_words
 from gpupool.runtimes.process.records import Phase, RunFolder, RunRecord, all_runs
@@ -26,10 +28,15 @@ def take_stock(runs: Path) -> list[tuple[RunFolder, RunRecord, bool]]:
     found = [(folder, record, _alive(record)) for folder, record in all_runs(runs)]
     kept = {record.order.placement_id for _, record, alive in found if alive}
     leaders = [record.process for _, record, alive in found if record.process and not alive]
-    ended = end_all(runs, leaders, kept, _GRACE_SECONDS)
+    dead = own_users(record.uid for _, record, alive in found if not alive)
+    ended = end_all(runs, leaders, kept, _GRACE_SECONDS, dead - own_users(_kept_users(found)))
     if ended:
         _log.warning("ended strays", pids=[process.pid for process in ended])
     return [(folder, record if alive else _closed(folder, record), alive) for folder, record, alive in found]
+
+
+def _kept_users(found: Iterable[tuple[RunFolder, RunRecord, bool]]) -> Iterator[int | None]:
+    return (record.uid for _, record, alive in found if alive)
 
 
 def _alive(record: RunRecord) -> bool:

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Final
 
 from gpupool.core.processes import ProcessIdentity, boot_id
+from gpupool.runtimes.process.confinement import own_users
 from gpupool.runtimes.process.ending import signal_all
 from gpupool.runtimes.process.marks import find_marked
 from gpupool.runtimes.process.records import Phase, all_runs
-from gpupool.runtimes.process.table import members, read_table
+from gpupool.runtimes.process.table import members, processes_of, read_table
 
 MOST_GRACE_SECONDS: Final = 10.0
 _POLL_SECONDS: Final = 0.05
@@ -29,7 +30,8 @@ def end_recorded(runs: Path) -> list[str]:
     live = [(folder, record) for folder, record in found if record.phase is not Phase.EXITED]
     leaders = [record.process for _, record in live if record.process]
     grace = max((record.order.grace_seconds for _, record in live), default=0.0)
-    ended = end_all(runs, leaders, (), min(grace, MOST_GRACE_SECONDS))
+    uids = own_users(record.uid for _, record in live)
+    ended = end_all(runs, leaders, (), min(grace, MOST_GRACE_SECONDS), uids)
     pids = {process.pid for process in ended}
     lines: list[str] = []
     for folder, record in live:
@@ -44,24 +46,33 @@ def end_recorded(runs: Path) -> list[str]:
 
 
 def end_all(
-    runs: Path, leaders: Sequence[ProcessIdentity], spare: Collection[str], grace_seconds: float
+    runs: Path,
+    leaders: Sequence[ProcessIdentity],
+    spare: Collection[str],
+    grace_seconds: float,
+    uids: Collection[int] = (),
 ) -> list[ProcessIdentity]:
-    """End the leaders, their sessions and every marked process, except those of placements in ``spare``.
+    """End the leaders, their sessions, every marked process and every one of the users ``uids``.
 
+    Marked processes of placements in ``spare`` go on.
     Returns who was running at the first look. Blocks until they are gone.
     """
-    first = _running(runs, leaders, spare)
+
+    def running() -> list[ProcessIdentity]:
+        return sorted({*_running(runs, leaders, spare), *processes_of(uids)}, key=lambda process: process.pid)
+
+    first = running()
     found = first
     if found:
         _signal(leaders, found, signal.SIGTERM)
     deadline = time.monotonic() + grace_seconds
     while found and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
-        found = _running(runs, leaders, spare)
+        found = running()
     while found:
         _signal(leaders, found, signal.SIGKILL)
         time.sleep(_POLL_SECONDS)
-        found = _running(runs, leaders, spare)
+        found = running()
     return first
 
 
@@ -73,7 +84,7 @@ def _running(runs: Path, leaders: Sequence[ProcessIdentity], spare: Collection[s
             found.update(
                 ProcessIdentity(entry.pid, entry.start_ticks, boot) for entry in members(leader, table)
             )
-    return sorted(found, key=lambda process: process.pid)
+    return list(found)
 
 
 def _signal(

@@ -9,7 +9,7 @@ import grp
 import os
 import pwd
 import random
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from gpupool.runtimes.process.code_paths import code_paths, without
 from gpupool.runtimes.process.records import RunFolder
+from gpupool.runtimes.process.table import real_users
 from gpupool.runtimes.process.threshold import landlock_version
 
 FIRST_UID: Final = 61184
@@ -167,7 +168,7 @@ def draw_uid(taken: Collection[int]) -> int:
 
     Drawn at random, so that two pools on one machine do not meet. Raises LookupError where none is free.
     """
-    busy = {*taken, *_running_users()}
+    busy = {*taken, *(uid for _, uid in real_users())}
     numbers = list(range(FIRST_UID + 1, LAST_UID + 1))
     random.shuffle(numbers)
     for number in numbers:
@@ -176,13 +177,9 @@ def draw_uid(taken: Collection[int]) -> int:
     raise LookupError(f"no user number from {FIRST_UID + 1} to {LAST_UID} is free")
 
 
-def _running_users() -> Iterator[int]:
-    for name in os.listdir("/proc"):
-        if name.isdecimal():
-            try:
-                yield os.stat(f"/proc/{name}").st_uid
-            except FileNotFoundError:
-                continue
+def own_users(uids: Iterable[int | None]) -> set[int]:
+    """Return those of ``uids`` that belong to one placement alone, so that all their processes are that placement's."""
+    return {uid for uid in uids if uid is not None and FIRST_UID < uid <= LAST_UID}
 
 
 def _has_account(number: int) -> bool:

@@ -12,17 +12,24 @@ from pathlib import Path
 from typing import Final
 
 from gpupool.core.processes import ProcessIdentity, boot_id
+from gpupool.runtimes.process.confinement import own_users
 from gpupool.runtimes.process.marks import find_marked
-from gpupool.runtimes.process.table import members, read_table
+from gpupool.runtimes.process.table import members, processes_of, read_table
 
 _POLL_SECONDS: Final = 0.05
 _POLL_GROWTH: Final = 1.3
 _POLL_MOST: Final = 0.5
 
 
-def survivors(runs: Path, placement_id: str, leader: ProcessIdentity | None) -> list[ProcessIdentity]:
-    """Return every running process of a placement, each once. Reads /proc; not for an event loop."""
+def survivors(
+    runs: Path, placement_id: str, leader: ProcessIdentity | None, uid: int | None = None
+) -> list[ProcessIdentity]:
+    """Return every running process of a placement, each once; ``uid``: its Unix user, if it has one.
+
+    Reads /proc; not for an event loop.
+    """
     found = {marked.process for marked in find_marked(runs) if marked.placement_id == placement_id}
+    found.update(processes_of(own_users([uid])))
     if leader is not None and leader.boot_id == boot_id():
         for entry in members(leader, read_table()):
             found.add(ProcessIdentity(entry.pid, entry.start_ticks, leader.boot_id))
@@ -54,27 +61,33 @@ async def end_workload(
     leader: ProcessIdentity | None,
     grace_seconds: float,
     hurry: asyncio.Event,
+    uid: int | None = None,
 ) -> None:
     """Return when nothing of a placement runs any more: SIGTERM, then after the grace (or ``hurry``) SIGKILL."""
-    found = await asyncio.to_thread(survivors, runs, placement_id, leader)
+    found = await asyncio.to_thread(survivors, runs, placement_id, leader, uid)
     if found and grace_seconds > 0 and not hurry.is_set():
         signal_all(leader, found, signal.SIGTERM)
-        found = await _wait_gone(runs, placement_id, leader, grace_seconds, hurry)
+        found = await _wait_gone(runs, placement_id, leader, grace_seconds, hurry, uid)
     pause = _POLL_SECONDS
     while found:
         signal_all(leader, found, signal.SIGKILL)
         await asyncio.sleep(pause)
         pause = min(pause * _POLL_GROWTH, _POLL_MOST)
-        found = await asyncio.to_thread(survivors, runs, placement_id, leader)
+        found = await asyncio.to_thread(survivors, runs, placement_id, leader, uid)
 
 
 async def _wait_gone(
-    runs: Path, placement_id: str, leader: ProcessIdentity | None, seconds: float, hurry: asyncio.Event
+    runs: Path,
+    placement_id: str,
+    leader: ProcessIdentity | None,
+    seconds: float,
+    hurry: asyncio.Event,
+    uid: int | None,
 ) -> list[ProcessIdentity]:
     loop = asyncio.get_running_loop()
     deadline, pause = loop.time() + seconds, _POLL_SECONDS
     while True:
-        found = await asyncio.to_thread(survivors, runs, placement_id, leader)
+        found = await asyncio.to_thread(survivors, runs, placement_id, leader, uid)
         left = deadline - loop.time()
         if not found or left <= 0 or hurry.is_set():
             return found

@@ -284,7 +284,14 @@ class Supervisor:
         """End what is left of a launch: at once when its leader is gone, else with the grace."""
         self._show(InstanceState.STOPPING if self._stop.is_set() else InstanceState.RUNNING)
         grace = 0.0 if exited else self._grace
-        await end_workload(self._context.around.runs, self.order.placement_id, process, grace, self._hurry)
+        await end_workload(
+            self._context.around.runs,
+            self.order.placement_id,
+            process,
+            grace,
+            self._hurry,
+            self.record.uid,
+        )
 
     async def _finish(self, reason: str) -> None:
         self.record = self.record.exited(reason)
@@ -331,7 +338,7 @@ class Supervisor:
 
     async def _stranger(self, process: ProcessIdentity, port: int) -> str | None:
         def held() -> bool:
-            ours = survivors(self._context.around.runs, self.order.placement_id, process)
+            ours = survivors(self._context.around.runs, self.order.placement_id, process, self.record.uid)
             return probing.port_is_held(ours, port)
 
         return None if await asyncio.to_thread(held) else f"another process answers on port {port}"

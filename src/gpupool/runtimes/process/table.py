@@ -5,12 +5,12 @@ makes a group of its own still counts. Read from /proc, which costs some microse
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gpupool.core.processes import ProcessIdentity, boot_id
+from gpupool.core.processes import ProcessIdentity, boot_id, identify
 
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
@@ -48,6 +48,28 @@ def read_table() -> dict[int, ProcessEntry]:
     """Return the whole table by pid."""
     found = (read_entry(int(name)) for name in os.listdir("/proc") if name.isdecimal())
     return {entry.pid: entry for entry in found if entry is not None}
+
+
+def real_users() -> Iterator[tuple[int, int]]:
+    """Yield pid and real user of every process. The owner of its /proc entry would not do: a process can hide there."""
+    for name in os.listdir("/proc"):
+        if not name.isdecimal():
+            continue
+        try:
+            with open(f"/proc/{name}/status") as file:
+                line = next((line for line in file if line.startswith("Uid:")), None)
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if line is not None:
+            yield int(name), int(line.split()[1])
+
+
+def processes_of(uids: Collection[int]) -> list[ProcessIdentity]:
+    """Return every running process of the users ``uids``."""
+    if not uids:
+        return []
+    found = (identify(pid) for pid, uid in real_users() if uid in uids)
+    return [process for process in found if process is not None]
 
 
 def identity_of(pid: int) -> ProcessIdentity | None:
