@@ -1,5 +1,6 @@
 """``gpupool events``: what happened, in the order it was committed."""
 
+from operator import attrgetter
 from typing import Annotated
 
 import typer
@@ -22,7 +23,10 @@ def events(
     with connect(control) as client:
         while True:
             batch = client.events(after=after, limit=limit, wait=20.0 if follow else 0.0)
-            for event in batch:
+            for event in sorted(batch, key=attrgetter("seq")):
+                if event.seq <= after:
+                    # Delivery is at least once; what was shown is not shown again, and the number never falls.
+                    continue
                 after = event.seq
                 facts = " ".join(f"{key}={value}" for key, value in event.data.items() if value is not None)
                 plain = (
