@@ -6,7 +6,7 @@ import stat
 import textwrap
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -66,7 +66,8 @@ class Stage:
 
     async def healthy(self, wanted: LaunchOrder) -> None:
         """Launch, and wait until it is healthy."""
-        await self.runtime.launch(wanted)
+        # Another pool of this machine may take the port that was drawn; then the next launch draws another one.
+        await self.runtime.launch(replace(wanted, max_restarts=3))
 
         async def look_at() -> bool:
             seen = {item.placement_id: item for item in await self.runtime.instances()}[wanted.placement_id]

@@ -1,12 +1,14 @@
 """Output files: cutting them under a writer, and reading their end."""
 
 import os
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from gpupool.core.errors import NotFoundError
-from gpupool.runtimes.process.output import copy_at_most, last_words, rotate, size_of, tail
+from gpupool.runtimes.process.output import copy_at_most, last_words, open_for_append, rotate, size_of, tail
 
 
 def test_a_small_file_is_left_alone(tmp_path: Path) -> None:
@@ -97,3 +99,60 @@ def test_last_words_of_an_earlier_launch_are_not_taken_for_this_one_s(tmp_path: 
     assert last_words(path, before) == "second"
     path.write_text("cut\n")
     assert last_words(path, before) == "cut"
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    """A file that is none of the workload's."""
+    path = tmp_path / "secret"
+    path.write_bytes(b"planted-secret\n" * 10)
+    return path
+
+
+def replaced_by_link(run: Path, secret: Path) -> None:
+    (run / "output.log").symlink_to(secret)
+
+
+def replaced_by_second_name(run: Path, secret: Path) -> None:
+    os.link(secret, run / "output.log")
+
+
+def replaced_by_pipe(run: Path, _secret: Path) -> None:
+    os.mkfifo(run / "output.log")
+
+
+def older_replaced_by_link(run: Path, secret: Path) -> None:
+    (run / "output.log").write_bytes(b"own\n" * 100)
+    (run / "output.log.1").symlink_to(secret)
+
+
+TRICKS = [replaced_by_link, replaced_by_second_name, replaced_by_pipe, older_replaced_by_link]
+
+
+@pytest.mark.parametrize("trick", TRICKS)
+def test_no_trick_with_an_output_reaches_another_file(
+    tmp_path: Path, secret: Path, trick: Callable[[Path, Path], None]
+) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    trick(run, secret)
+    output = run / "output.log"
+    assert "planted" not in tail(output, 1000)
+    assert "planted" not in last_words(output)
+    with suppress(OSError):
+        rotate(output, most_bytes=10)
+    with suppress(OSError), open_for_append(output, None) as file:
+        file.write(b"more\n")
+    assert secret.read_bytes() == b"planted-secret\n" * 10
+
+
+def test_a_folder_that_became_a_link_is_not_followed(tmp_path: Path, secret: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    secret.rename(elsewhere / "output.log")
+    (tmp_path / "run").symlink_to(elsewhere)
+    output = tmp_path / "run" / "output.log"
+    assert "planted" not in tail(output, 1000)
+    with pytest.raises(OSError, match=r"symbolic links|Not a directory"):
+        rotate(output, most_bytes=10)
+    assert (elsewhere / "output.log").read_bytes() == b"planted-secret\n" * 10

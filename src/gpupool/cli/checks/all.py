@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from gpupool.cli.checks import clocks, database, disk, folder, gpu, network, packages, running
+from gpupool.cli.checks import clocks, database, disk, folder, gpu, isolation, network, packages, running
 from gpupool.cli.checks.finding import Finding, failed
 from gpupool.cli.local import LocalProcess, LocalState, local_processes, up_pid
 from gpupool.cli.up.leftovers import MARK
@@ -114,4 +114,5 @@ def _software() -> dict[str, Check]:
         "packages": lambda: packages.check_packages(packages.lock_of_checkout()),
         "extras": packages.check_extras,
         "GPU driver": gpu.check_nvml,
+        "isolation of workloads": isolation.check_isolation,
     }
