@@ -22,11 +22,12 @@ from gpupool.control.http.guard import Tokens
 from gpupool.control.joining import forget_sessions
 from gpupool.control.pool import Pool
 from gpupool.control.reconciling import Reconciler, supervise
-from gpupool.control.serving import ControlServer, bind
+from gpupool.control.serving import ControlServer
 from gpupool.core.clock import Clock, SystemClock
 from gpupool.core.home import Home
 from gpupool.core.ids import new_id
 from gpupool.core.keys import SigningKey
+from gpupool.core.listening import bind
 from gpupool.fleet.devices import DeviceKind
 from gpupool.fleet.placements import PlacementState
 from gpupool.store.open import open_store
@@ -93,7 +94,7 @@ async def stage(folder: Path, clock: Clock | None = None) -> AsyncIterator[Stage
     await forget_sessions(pool)
     tokens = Tokens.load_or_make(home)
     listening = asyncio.Event()
-    listener = bind("127.0.0.1", 0)
+    listener = bind("control", "127.0.0.1", 0, "GPUPOOL_CONTROL")
     server = ControlServer(build_app(pool, tokens), on_listening=listening.set)
     serving = asyncio.create_task(server.serve([listener]))
     reconciling = asyncio.create_task(supervise(Reconciler(pool)))

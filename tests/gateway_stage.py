@@ -13,6 +13,7 @@ from aiohttp import web
 
 from gpupool.contracts.feed import EndpointsView, FeedEndpoint, FeedWorkload
 from gpupool.contracts.feed_client import FeedFollower
+from gpupool.core.listening import bind
 from gpupool.fleet.endpoints import EndpointHealth
 from gpupool.fleet.workloads import Protocol
 from gpupool.gateway.access import KeyCheck
@@ -225,7 +226,8 @@ async def stage(
             gateway_drain_seconds=0,
             **settings,
         )
-        follower, port = await stack.enter_async_context(gateway(given, KeyCheck(key), "inst-test"))
+        listener = stack.enter_context(bind("the gateway", "127.0.0.1", 0, "GPUPOOL_GATEWAY"))
+        follower, port = await stack.enter_async_context(gateway(given, KeyCheck(key), "inst-test", listener))
         following = asyncio.create_task(follower.run())
         stack.callback(following.cancel)
         if await_view:

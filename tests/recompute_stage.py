@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import aiohttp
 
+from gpupool.core.listening import bind
 from gpupool.recompute.demo import known_proof
 from gpupool.recompute.server.app import RecomputeServer
 from gpupool.recompute.server.engine import Checkpoint, Engine
@@ -73,8 +74,9 @@ class Stage:
 async def stage(engine: Engine | None, **settings: object) -> AsyncIterator[Stage]:
     """Run a server on a free port for as long as the block lasts; without an engine it is still starting."""
     given = RecomputeServerSettings.model_validate({"recompute_port": 0, **settings})
+    listener = bind("the recompute server", "127.0.0.1", 0, "GPUPOOL_RECOMPUTE")
     async with (
-        listening(given, "inst-test") as (server, port),
+        listening(given, "inst-test", listener) as (server, port),
         aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(PATIENCE)) as http,
     ):
         if engine is not None:

@@ -141,7 +141,7 @@ async def test_a_taken_port_is_seen_before_anything_starts(control: ControlProce
         control.start("--port", str(port))
         code, told = await control.ended()
     assert code == 3
-    assert f"Port {port} on 127.0.0.1 is taken" in told
+    assert f"Port {port} on 127.0.0.1, wanted by control, is taken" in told
     assert "GPUPOOL_CONTROL_PORT" in told
     assert not (control.home / "data" / "pool.db").exists()
 

@@ -21,6 +21,7 @@ from gpupool.core.clock import SystemClock
 from gpupool.core.errors import ConflictError
 from gpupool.core.home import Home
 from gpupool.core.ids import new_id
+from gpupool.core.listening import bind
 from gpupool.core.logging import set_up_logging
 from gpupool.core.processes import identify_self
 from gpupool.core.records import ProcessRecord
@@ -40,10 +41,9 @@ def run(settings: ControlSettings) -> None:
     home = settings.folders.prepare()
     with ExitStack() as held:
         held.enter_context(_alone(home))
-        # Bound before the rest, so that a taken port is seen before anything starts.
-        from gpupool.control.serving import bind
-
-        listener = held.enter_context(bind(settings.control_host, settings.control_port))
+        listener = held.enter_context(
+            bind("control", settings.control_host, settings.control_port, "GPUPOOL_CONTROL")
+        )
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(settings, home, listener))
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import errno
 import socket
 from collections.abc import Callable, Generator
 from typing import Any, Final, cast
@@ -11,8 +10,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from gpupool.core.errors import EnvironmentProblemError, PortTakenError
-from gpupool.core.ports import port_holder
+from gpupool.core.listening import BACKLOG
 
 MAX_HEAD_BYTES: Final = 64 * 1024
 HEAD_SECONDS: Final = 20.0
@@ -20,7 +18,6 @@ HEAD_SECONDS: Final = 20.0
 KEEP_ALIVE_SECONDS: Final = 75
 """How long an idle connection is kept: well beyond the agents' heartbeats, so that none meets a closing one."""
 GRACE_SECONDS: Final = 5
-_BACKLOG: Final = 2048
 
 
 class BoundedHead(HttpToolsProtocol):
@@ -91,7 +88,7 @@ class ControlServer(uvicorn.Server):
                 log_config=None,
                 access_log=False,
                 server_header=False,
-                backlog=_BACKLOG,
+                backlog=BACKLOG,
                 timeout_keep_alive=KEEP_ALIVE_SECONDS,
                 timeout_graceful_shutdown=GRACE_SECONDS,
                 proxy_headers=False,
@@ -108,30 +105,3 @@ class ControlServer(uvicorn.Server):
         """Listen, then say so."""
         await super().startup(sockets)
         self._on_listening()
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """Return a socket that listens on ``host:port`` (0 = any free one); who connects waits until we serve.
-
-    Raises PortTakenError where another process has the port, EnvironmentProblemError where the address is not ours.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind((host, port))
-        # Two sockets may be bound to one port, but only one can listen.
-        bound.listen(_BACKLOG)
-    except OSError as error:
-        bound.close()
-        if error.errno == errno.EADDRINUSE:
-            holder = port_holder(port)
-            raise PortTakenError(
-                f"Port {port} on {host} is taken{f' by {holder}' if holder else ''}.",
-                remedy="Free the port, or choose another one with --port or GPUPOOL_CONTROL_PORT.",
-            ) from error
-        raise EnvironmentProblemError(
-            f"Control cannot listen on {host}:{port}: {error.strerror or error}.",
-            remedy="Give an address of this machine with --host or GPUPOOL_CONTROL_HOST.",
-        ) from error
-    return bound

@@ -16,20 +16,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from gpupool.core.errors import UnauthorizedError
 from gpupool.core.files import ensure_private_dir, write_private
-from gpupool.core.tokens import load_or_make_token, same_secret
-
-__all__ = [
-    "HEADER_NODE",
-    "HEADER_NONCE",
-    "HEADER_SIGNATURE",
-    "HEADER_TIME",
-    "MAX_SKEW_SECONDS",
-    "SigningKey",
-    "canonical_request",
-    "load_or_make_token",
-    "same_secret",
-    "verify_signature",
-]
 
 MAX_SKEW_SECONDS: Final = 300
 HEADER_NODE: Final = "X-Gpupool-Node"

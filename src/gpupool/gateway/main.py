@@ -4,9 +4,8 @@ The first SIGTERM or SIGINT stops listening and gives calls under way some secon
 """
 
 import asyncio
-import errno
 import resource
-import signal
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Final
@@ -15,10 +14,9 @@ import structlog
 from aiohttp import web
 
 from gpupool.contracts.feed_client import FeedFollower
-from gpupool.core.errors import EnvironmentProblemError, PortTakenError
 from gpupool.core.ids import new_id
+from gpupool.core.listening import BACKLOG, bind, stop_signal
 from gpupool.core.logging import set_up_logging
-from gpupool.core.ports import port_is_free
 from gpupool.core.processes import identify_self
 from gpupool.core.records import ProcessRecord
 from gpupool.core.tokens import load_or_make_token
@@ -32,25 +30,26 @@ from gpupool.gateway.settings import GatewaySettings
 from gpupool.gateway.upstreams import new_session
 
 ROLE: Final = "gateway"
+VARIABLES: Final = "GPUPOOL_GATEWAY"
 log = structlog.get_logger(__name__)
 
 
 def run(settings: GatewaySettings) -> None:
     """Serve until SIGTERM or SIGINT; raise PortTakenError and other errors of `core.errors` before listening."""
     required = key_is_required(settings.gateway_host, settings.gateway_require_key)
-    _check_port(settings)
-    settings.folders.prepare()
-    key = load_or_make_token(settings.key_file) if required else None
-    set_up_logging(ROLE, settings.log_level)
-    _allow_many_connections()
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner, suppress(asyncio.CancelledError):
-        runner.run(_serve(settings, KeyCheck(key)))
+    with bind(f"the {ROLE}", settings.gateway_host, settings.gateway_port, VARIABLES) as listener:
+        settings.folders.prepare()
+        key = load_or_make_token(settings.key_file) if required else None
+        set_up_logging(ROLE, settings.log_level)
+        _allow_many_connections()
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner, suppress(asyncio.CancelledError):
+            runner.run(_serve(settings, KeyCheck(key), listener))
 
 
-async def _serve(settings: GatewaySettings, keys: KeyCheck) -> None:
+async def _serve(settings: GatewaySettings, keys: KeyCheck, listener: socket.socket) -> None:
     instance_id = settings.instance_id or new_id("inst")
-    stop = _stop_signal()
-    async with gateway(settings, keys, instance_id) as (follower, port):
+    stop = stop_signal()
+    async with gateway(settings, keys, instance_id, listener) as (follower, port):
         record = ProcessRecord(
             role=ROLE, instance_id=instance_id, process=identify_self(), host=settings.gateway_host, port=port
         )
@@ -71,11 +70,11 @@ async def _serve(settings: GatewaySettings, keys: KeyCheck) -> None:
 
 @asynccontextmanager
 async def gateway(
-    settings: GatewaySettings, keys: KeyCheck, instance_id: str
+    settings: GatewaySettings, keys: KeyCheck, instance_id: str, listener: socket.socket
 ) -> AsyncIterator[tuple[FeedFollower, int]]:
-    """Listen for as long as the block lasts; give its follower (not yet running) and the port.
+    """Serve ``listener`` for as long as the block lasts; give its follower (not yet running) and the port.
 
-    At the end calls under way get ``drain_seconds``. Raises PortTakenError where the port cannot be had.
+    At the end calls under way get ``drain_seconds``.
     """
     router = Router()
     follower = FeedFollower(
@@ -98,60 +97,13 @@ async def gateway(
         )
         await runner.setup()
         try:
-            site = web.TCPSite(runner, settings.gateway_host, settings.gateway_port, backlog=1024)
-            await _start(site, settings)
+            site = web.SockSite(runner, listener, backlog=BACKLOG)
+            await site.start()
             yield follower, int(runner.addresses[0][1])
             await site.stop()
             await serving.drain(settings.gateway_drain_seconds)
         finally:
             await runner.cleanup()
-
-
-def _check_port(settings: GatewaySettings) -> None:
-    """See a taken port before anything is made or started."""
-    try:
-        free = not settings.gateway_port or port_is_free(settings.gateway_port, settings.gateway_host)
-    except OSError as error:
-        raise _cannot_listen(settings, error) from error
-    if not free:
-        raise _taken(settings)
-
-
-async def _start(site: web.TCPSite, settings: GatewaySettings) -> None:
-    try:
-        await site.start()
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise _taken(settings) from error
-        raise _cannot_listen(settings, error) from error
-
-
-def _taken(settings: GatewaySettings) -> PortTakenError:
-    return PortTakenError(
-        f"Port {settings.gateway_port} on {settings.gateway_host}, wanted by the gateway, is taken.",
-        remedy="Free it, or choose another one with --port or GPUPOOL_GATEWAY_PORT.",
-    )
-
-
-def _cannot_listen(settings: GatewaySettings, error: OSError) -> EnvironmentProblemError:
-    return EnvironmentProblemError(
-        f"The gateway cannot listen on {settings.gateway_host}:{settings.gateway_port}: {error.strerror}.",
-        remedy="Give an address of this machine with --host.",
-    )
-
-
-def _stop_signal() -> asyncio.Event:
-    """Return an event that the first signal to stop sets; the second one cancels the caller's task."""
-    stop, task, loop = asyncio.Event(), asyncio.current_task(), asyncio.get_running_loop()
-
-    def received() -> None:
-        if stop.is_set() and task is not None:
-            task.cancel()
-        stop.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, received)
-    return stop
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -14,8 +14,8 @@ from gpupool.cli.up.logs import LogKeeper
 from gpupool.cli.up.plan import UpPlan
 from gpupool.cli.up.warden import start_warden
 from gpupool.core.home import Home
-from gpupool.core.keys import load_or_make_token
 from gpupool.core.processes import identify_self
+from gpupool.core.tokens import load_or_make_token
 
 _READY_SECONDS: Final = 30.0
 _AGENT_GRACE: Final = 20.0

@@ -17,9 +17,8 @@ from gpupool.core.keys import (
     HEADER_NONCE,
     HEADER_SIGNATURE,
     HEADER_TIME,
-    load_or_make_token,
-    same_secret,
 )
+from gpupool.core.tokens import load_or_make_token, same_secret
 
 _AGENT = "/v1/agent/"
 _JOIN = "/v1/agent/join"

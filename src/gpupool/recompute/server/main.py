@@ -6,10 +6,9 @@ in progress end, a second one does not wait.
 """
 
 import asyncio
-import errno
 import os
 import platform
-import signal
+import socket
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -20,17 +19,18 @@ from typing import Final
 import structlog
 from aiohttp import web
 
-from gpupool.core.errors import EnvironmentProblemError, GpupoolError, PortTakenError
+from gpupool.core.errors import EnvironmentProblemError, GpupoolError
 from gpupool.core.files import ensure_private_dir
 from gpupool.core.ids import new_id
+from gpupool.core.listening import BACKLOG, bind, stop_signal
 from gpupool.core.logging import set_up_logging
-from gpupool.core.ports import port_is_free
 from gpupool.recompute.server.app import RecomputeServer
 from gpupool.recompute.server.engine import Engine
 from gpupool.recompute.server.settings import RecomputeServerSettings
 from gpupool.recompute.server.work import WorkQueue
 
 ROLE: Final = "recompute"
+VARIABLES: Final = "GPUPOOL_RECOMPUTE"
 KERNEL_CACHE: Final = "NUMBA_CACHE_DIR"
 log = structlog.get_logger(__name__)
 
@@ -42,18 +42,18 @@ def run(settings: RecomputeServerSettings) -> None:
             "Recompute needs numba, which is not installed.",
             remedy="Install it: pip install 'gpupool[recompute]'.",
         )
-    _check_port(settings)
-    if not os.environ.get(KERNEL_CACHE):
-        os.environ[KERNEL_CACHE] = str(ensure_private_dir(settings.kernel_cache))
-    set_up_logging(ROLE, settings.log_level)
-    with suppress(asyncio.CancelledError):
-        asyncio.run(_serve(settings))
+    with bind(f"the {ROLE} server", settings.recompute_host, settings.recompute_port, VARIABLES) as listener:
+        if not os.environ.get(KERNEL_CACHE):
+            os.environ[KERNEL_CACHE] = str(ensure_private_dir(settings.kernel_cache))
+        set_up_logging(ROLE, settings.log_level)
+        with suppress(asyncio.CancelledError):
+            asyncio.run(_serve(settings, listener))
 
 
-async def _serve(settings: RecomputeServerSettings) -> None:
+async def _serve(settings: RecomputeServerSettings, listener: socket.socket) -> None:
     instance_id = settings.instance_id or new_id("inst")
-    stop = _stop_signal()
-    async with listening(settings, instance_id) as (server, port):
+    stop = stop_signal()
+    async with listening(settings, instance_id, listener) as (server, port):
         log.info("recompute_listening", host=settings.recompute_host, port=port, instance=instance_id)
         preparing = asyncio.create_task(_prepare(server))
         stopping = asyncio.create_task(stop.wait())
@@ -70,12 +70,11 @@ async def _serve(settings: RecomputeServerSettings) -> None:
 
 @asynccontextmanager
 async def listening(
-    settings: RecomputeServerSettings, instance_id: str
+    settings: RecomputeServerSettings, instance_id: str, listener: socket.socket
 ) -> AsyncIterator[tuple[RecomputeServer, int]]:
-    """Listen for as long as the block lasts; give the server, which has no engine yet, and the port.
+    """Serve ``listener`` for as long as the block lasts; give the server, which has no engine yet, and the port.
 
-    At the end no new request is taken, and work in progress gets ``recompute_drain_seconds``. Raises PortTakenError
-    where the port cannot be had.
+    At the end no new request is taken, and work in progress gets ``recompute_drain_seconds``.
     """
     queue = WorkQueue(settings.recompute_threads, settings.recompute_queue_room)
     server = RecomputeServer(
@@ -90,7 +89,7 @@ async def listening(
     )
     await runner.setup()
     try:
-        await _start(web.TCPSite(runner, settings.recompute_host, settings.recompute_port), settings)
+        await web.SockSite(runner, listener, backlog=BACKLOG).start()
         yield server, int(runner.addresses[0][1])
         server.end()
         await queue.drain(settings.recompute_drain_seconds)
@@ -125,54 +124,6 @@ async def _prepare(server: RecomputeServer) -> None:
     threading.Thread(target=work, name="prepare", daemon=True).start()
     server.begin(await ready)
     log.info("recompute_ready", seconds=round(loop.time() - began, 1))
-
-
-def _check_port(settings: RecomputeServerSettings) -> None:
-    """See a taken port before anything is made or started."""
-    try:
-        free = not settings.recompute_port or port_is_free(settings.recompute_port, settings.recompute_host)
-    except OSError as error:
-        raise _cannot_listen(settings, error) from error
-    if not free:
-        raise _taken(settings)
-
-
-async def _start(site: web.TCPSite, settings: RecomputeServerSettings) -> None:
-    try:
-        await site.start()
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise _taken(settings) from error
-        raise _cannot_listen(settings, error) from error
-
-
-def _taken(settings: RecomputeServerSettings) -> PortTakenError:
-    return PortTakenError(
-        f"Port {settings.recompute_port} on {settings.recompute_host}, wanted by the recompute server, is taken.",
-        remedy="Free it, or choose another one with --port or GPUPOOL_RECOMPUTE_PORT.",
-    )
-
-
-def _cannot_listen(settings: RecomputeServerSettings, error: OSError) -> EnvironmentProblemError:
-    return EnvironmentProblemError(
-        f"The recompute server cannot listen on {settings.recompute_host}:{settings.recompute_port}: "
-        f"{error.strerror}.",
-        remedy="Give an address of this machine with --host.",
-    )
-
-
-def _stop_signal() -> asyncio.Event:
-    """Return an event that the first signal to stop sets; the second one cancels the caller's task."""
-    stop, task, loop = asyncio.Event(), asyncio.current_task(), asyncio.get_running_loop()
-
-    def received() -> None:
-        if stop.is_set() and task is not None:
-            task.cancel()
-        stop.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, received)
-    return stop
 
 
 def _processor_name() -> str:
