@@ -25,7 +25,7 @@ from gpupool.control.pool import Pool
 from gpupool.core.clock import FakeClock
 from gpupool.fleet.endpoints import EndpointHealth
 from gpupool.fleet.workloads import Protocol
-from gpupool.gateway.routing import Router
+from gpupool.gateway.routing import Router, Upstream
 from gpupool.store.open import open_store
 
 PATIENCE = 30.0
@@ -120,7 +120,7 @@ def routes(router: Router) -> dict[str, set[str]]:
     """Return who may be chosen for each model, by asking until nobody is left."""
     found: dict[str, set[str]] = {}
     for model in MODELS:
-        tried = []
+        tried: list[Upstream] = []
         while (chosen := router.choose(model, tried)) is not None:
             tried.append(chosen)
         found[model] = {f"{one.endpoint.id} {one.endpoint.address}" for one in tried}

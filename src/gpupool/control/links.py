@@ -6,7 +6,7 @@ store nothing. What must survive a restart (commands, sessions) is in the store.
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from gpupool.contracts.agent_link import Command
@@ -70,6 +70,10 @@ class Link:
     leaving: bool = False
     """It ends its placements without having been told to: its agent is stopping."""
     stream: CommandStream | None = None
+    disputes: set[str] = field(default_factory=set)
+    """Nodes that hold a device which this one showed too."""
+    recount: bool = False
+    """One of those has spoken since: the next complete report may settle the dispute."""
 
     def overtaken(self, boot_id: str, session: str) -> bool:
         """Tell whether a newer session of the same boot has been taken: what this one says is old."""
@@ -99,6 +103,11 @@ class Links:
     def leaving(self) -> frozenset[str]:
         """Return the nodes whose agents are stopping: nothing new should go there."""
         return frozenset(node for node, link in self._links.items() if link.leaving)
+
+    def settle_disputes_with(self, node_id: str) -> None:
+        """Let the nodes that were refused a device of this one count again, now that it has told what it has."""
+        for link in self._links.values():
+            link.recount = link.recount or node_id in link.disputes
 
     def connected(self, node_id: str) -> bool:
         """Tell whether the node listens for commands."""

@@ -32,6 +32,8 @@ _RATE_NEWS = 0.05
 async def take_report(pool: Pool, node_id: str, report: Report) -> ReportReply:
     """Record what a node reports and return the answer; a report taken before changes nothing."""
     link = pool.links.heard(node_id)
+    if link.recount and not report.complete:
+        return ReportReply(session_known=False)
     if _is_heartbeat(report) and link.session == report.session and not link.silent:
         return ReportReply()
     async with pool.change() as change:
@@ -45,10 +47,12 @@ async def take_report(pool: Pool, node_id: str, report: Report) -> ReportReply:
         await _Intake(pool, change, report).take(node)
     link.silent = False
     link.leaving = link.leaving and not report.complete
+    link.recount = link.recount and not report.complete
     link.session = None if report.leaving else report.session
     link.newest = (report.boot_id, report.session)
     if report.complete or report.leaving:
         pool.awaited.discard(node_id)
+        pool.links.settle_disputes_with(node_id)
     return ReportReply()
 
 
@@ -94,9 +98,13 @@ class _Intake:
     async def _take_devices(self, node: Node, reports: Iterable[DeviceReport]) -> None:
         known = {device.id: device for device in await self._change.writer.devices()}
         shown = set()
+        link = self._pool.links.heard(node.id)
+        if self._report.complete:
+            link.disputes.clear()
         for report in reports:
             old = known.get(report.id)
             if old is not None and old.node_id != node.id and await self._elsewhere(old):
+                link.disputes.add(old.node_id)
                 await self._change.emit(
                     "device.disputed", report.id, node=node.name, held_by=old.node_id, name=report.name
                 )

@@ -70,12 +70,15 @@ class Snapshot:
 
     def fleet(self, without: Collection[str] = ()) -> FleetView:
         """Return what a strategy sees, as if the placements ``without`` were gone."""
+        # A card may have moved to another machine while a placement of the old one still holds it.
+        node_of = {device.id: device.node_id for devices in self.devices.values() for device in devices}
         claims: dict[str, list[Claim]] = defaultdict(list)
         ports: dict[str, set[int]] = defaultdict(set)
         for placement in self.live:
             if placement.id in without:
                 continue
-            claims[placement.node_id].extend(self.claims.get(placement.id, ()))
+            for claim in self.claims.get(placement.id, ()):
+                claims[node_of.get(claim.device_id, placement.node_id)].append(claim)
             if placement.port is not None:
                 ports[placement.node_id].add(placement.port)
         return FleetView(
