@@ -5,7 +5,6 @@ complete report, one report is under way at a time, and one that got no answer e
 leaves to chance (when a process is healthy, fails or is gone) is decided by the test.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fleet_samples import NOON
@@ -47,7 +46,7 @@ class ModelAgent:
     """One node and its agent."""
 
     name: str
-    devices: Sequence[DeviceReport]
+    devices: list[DeviceReport]
     node_id: str = ""
     session: str | None = None
     boots: int = 0
@@ -108,7 +107,7 @@ class ModelAgent:
         if command.kind == "start":
             wanted = self.journal.setdefault(name, Wanted(StartOrder.model_validate(command.payload)))
             if not wanted.stop:
-                self.instances.setdefault(name, Instance(wanted.order))
+                self._launch(name, wanted.order)
         elif name in self.journal:
             self.journal[name].stop = True
         elif name not in self.instances:
@@ -143,7 +142,7 @@ class ModelAgent:
             self.last_seq = 0
         for name, wanted in self.journal.items():
             if not wanted.stop and name not in self.instances:
-                self.instances[name] = Instance(wanted.order, revived=True)
+                self._launch(name, wanted.order, revived=True)
 
     def farewell(self) -> Report:
         """End everything and return the last report."""
@@ -152,6 +151,15 @@ class ModelAgent:
             if instance.running:
                 instance.state, instance.reason = P.ENDED, "stopped"
         return self.report(complete=True, leaving=True)
+
+    def _launch(self, name: str, order: StartOrder, *, revived: bool = False) -> None:
+        """Launch an instance once; without its devices it fails at once."""
+        here = {device.id for device in self.devices}
+        able = here.issuperset(order.device_ids)
+        fresh = (
+            Instance(order, revived=revived) if able else Instance(order, P.FAILED, "launch: no such device")
+        )
+        self.instances.setdefault(name, fresh)
 
     def _stopping(self, name: str) -> bool:
         return self.leaving or (name in self.journal and self.journal[name].stop)

@@ -324,6 +324,14 @@ class PoolMachine(RuleBasedStateMachine):
         agent = self.agents[which]
         agent.hidden ^= {agent.devices[index % len(agent.devices)].id}
 
+    @rule()
+    def move_card(self) -> None:
+        """Put one card of a machine into the other, for which both are turned off and on again."""
+        giver, taker = self.agents if len(self.agents[0].devices) > 1 else self.agents[::-1]
+        taker.devices.append(giver.devices.pop())
+        for agent in self.agents:
+            agent.restart(reboot=True)
+
     # ---- what must always hold -----------------------------------------------------------------------------
 
     @invariant()
