@@ -2,8 +2,10 @@
 
 import errno
 import os
+import random
 import socket
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -25,12 +27,15 @@ def port_is_free(port: int, host: str = "127.0.0.1") -> bool:
     return True
 
 
-def draw_chute_port(
-    taken: Iterable[int], host: str = "127.0.0.1", ports: Iterable[int] = CHUTE_PORTS
-) -> int | None:
-    """Return the lowest port for a chute that is not reserved, not in ``taken`` and free on ``host``; None if none is."""
+def draw_chute_port(taken: Iterable[int], host: str = "127.0.0.1", ports: range = CHUTE_PORTS) -> int | None:
+    """Return a port for a chute that is not reserved, not in ``taken`` and free on ``host``; None if none is.
+
+    The search begins anywhere, so that two agents on one machine hardly ever draw the same port at one moment.
+    """
     excluded = RESERVED_PORTS.union(taken)
-    return next((port for port in ports if port not in excluded and port_is_free(port, host)), None)
+    first = random.randrange(len(ports))
+    candidates = (*ports[first:], *ports[:first])
+    return next((port for port in candidates if port not in excluded and port_is_free(port, host)), None)
 
 
 def port_holder(port: int) -> str | None:
@@ -40,7 +45,8 @@ def port_holder(port: int) -> str | None:
         return None
     for folder in Path("/proc").glob("[0-9]*"):
         if not inodes.isdisjoint(_socket_inodes(folder)):
-            return f"pid {folder.name} ({(folder / 'comm').read_text().strip()})"
+            with suppress(OSError):
+                return f"pid {folder.name} ({(folder / 'comm').read_text().strip()})"
     return None
 
 
