@@ -25,7 +25,13 @@ from gpupool.contracts.recompute import (
     RecomputeServerView,
     hexadecimal,
 )
-from gpupool.core.errors import DeadlineError, GpupoolError, InvalidInputError, UnavailableError
+from gpupool.core.errors import (
+    DeadlineError,
+    GpupoolError,
+    InvalidInputError,
+    TooLargeError,
+    UnavailableError,
+)
 from gpupool.pos.parameters import LEVELS, K
 from gpupool.recompute.server.engine import Checkpoint, Engine, WrongAnswerError
 from gpupool.recompute.server.metrics import Metrics
@@ -169,6 +175,8 @@ class RecomputeServer:
         return self._engine
 
     async def _body(self, request: web.Request, deadline: float) -> bytes:
+        if (request.content_length or 0) > BODY_LIMIT:
+            raise TooLargeError(f"A request has at most {BODY_LIMIT} bytes.")
         try:
             async with asyncio.timeout(max(0.0, deadline - self._queue.clock.monotonic())):
                 return await request.read()
