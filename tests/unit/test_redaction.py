@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpupool.cli.bundle.contents import MOST_TAIL, OVERLAP, cut
-from gpupool.cli.bundle.redaction import REMOVED, Redactor, is_secret_name
+from gpupool.cli.bundle.redaction import REMOVED, Redactor
+from gpupool.core.secret_names import is_secret_name
 
 SECRET = "Zq9-hidden_value.77"
 KNOWN = st.text(

@@ -79,9 +79,11 @@ async def _serve(settings: ControlSettings, home: Home, listener: socket.socket)
     from gpupool.control.pool import Pool
     from gpupool.control.reconciling import Reconciler, supervise
     from gpupool.control.serving import ControlServer
+    from gpupool.core.sealing import Seal
 
     await migration
-    store = await open_store(home.database, busy_seconds=settings.control_lock_seconds)
+    seal = Seal.load_or_make(home.seal_key)
+    store = await open_store(home.database, busy_seconds=settings.control_lock_seconds, seal=seal)
     try:
         pool = Pool(
             store,

@@ -17,6 +17,7 @@ from gpupool.contracts.spec import SpecFile
 from gpupool.control.links import Links
 from gpupool.control.pool import Pool
 from gpupool.control.snapshot import Snapshot
+from gpupool.core.secret_names import HIDDEN, is_secret_name
 from gpupool.fleet.claims import Claim, ClaimMode
 from gpupool.fleet.devices import Device
 from gpupool.fleet.events import Event
@@ -167,7 +168,7 @@ def _workload_view(workload: Workload, placements: Sequence[Placement], snapshot
 
 
 def spec_file(workload: Workload) -> SpecFile:
-    """Return the spec as a person would write it."""
+    """Return the spec as a person would write it, with secrets hidden."""
     spec = workload.spec
     return SpecFile(
         name=spec.name,
@@ -183,7 +184,7 @@ def spec_file(workload: Workload) -> SpecFile:
         include=sorted(spec.selector.include),
         exclude=sorted(spec.selector.exclude),
         max_price=spec.selector.max_hourly_usd,
-        env=dict(spec.env),
+        env={name: HIDDEN if is_secret_name(name) else value for name, value in spec.env.items()},
         concurrency=spec.concurrency,
         model=spec.model_ref,
         memory_mb=spec.memory_mib,

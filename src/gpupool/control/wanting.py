@@ -7,6 +7,7 @@ from gpupool.contracts.spec import SpecFile
 from gpupool.control.pool import Change
 from gpupool.core.errors import InvalidInputError, NotFoundError
 from gpupool.core.ids import new_id
+from gpupool.core.secret_names import HIDDEN, is_secret_name
 from gpupool.fleet.workloads import Workload, WorkloadSpec
 
 
@@ -23,11 +24,12 @@ async def deploy(change: Change, file: SpecFile, catalog: Catalog) -> tuple[Work
     """Want a workload as in ``file``; return it, whether it is new, and whether anything changed.
 
     A changed spec gets the next version; a changed number of replicas does not. Deploying the same again ends a
-    back-off: the person asks for a try now.
+    back-off: the person asks for a try now. A secret that comes hidden, as the API shows it, keeps its value.
     """
     spec = file.to_spec()
     check_models(spec, catalog)
     old = await change.writer.workload_by_name(spec.name)
+    spec = _with_secrets(spec, old.spec if old else None)
     if old is None:
         workload = Workload(id=new_id("wl"), version=1, spec=spec, wanted=file.replicas, created_at=change.at)
         await change.writer.put_workload(workload)
@@ -44,6 +46,19 @@ async def deploy(change: Change, file: SpecFile, catalog: Catalog) -> tuple[Work
     kind = "workload.changed" if changed else "workload.retried"
     await change.emit(kind, fresh.id, workload=spec.name, version=fresh.version, wanted=fresh.wanted)
     return fresh, False, changed
+
+
+def _with_secrets(spec: WorkloadSpec, old: WorkloadSpec | None) -> WorkloadSpec:
+    """Return the spec with hidden secrets as they are in ``old``; raise InvalidInputError where they are not there."""
+    hidden = [name for name, value in spec.env.items() if value == HIDDEN and is_secret_name(name)]
+    kept = old.env if old else {}
+    unknown = [name for name in hidden if name not in kept]
+    if unknown:
+        raise InvalidInputError(
+            f"The value of {', '.join(unknown)} is {HIDDEN}, which stands for a hidden one, and there is none.",
+            remedy="Give the value itself.",
+        )
+    return replace(spec, env={**spec.env, **{name: kept[name] for name in hidden}}) if hidden else spec
 
 
 async def scale(change: Change, workload: Workload, wanted: int) -> Workload:

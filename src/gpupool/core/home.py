@@ -49,6 +49,11 @@ class Home:
         return self.keys / "join.token"
 
     @property
+    def seal_key(self) -> Path:
+        """Key that seals what workloads are given as environment, where the database holds it."""
+        return self.keys / "seal.key"
+
+    @property
     def data(self) -> Path:
         """The database."""
         return self.root / "data"

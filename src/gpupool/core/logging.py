@@ -21,7 +21,10 @@ def set_up_logging(role: str, level: str = "INFO") -> None:
     ]
     terminal = sys.stderr.isatty()
     renderer: structlog.typing.Processor = (
-        structlog.dev.ConsoleRenderer() if terminal else structlog.processors.JSONRenderer(ensure_ascii=False)
+        # Not the default with every local variable: among them are tokens.
+        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+        if terminal
+        else structlog.processors.JSONRenderer(ensure_ascii=False)
     )
     final: list[structlog.typing.Processor] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
     if not terminal:

@@ -4,6 +4,7 @@ SQLite writes even when one only reads: whoever closes a database last folds its
 that nobody has open is read as a copy; one that control has open can be read where it is, since control closes last.
 """
 
+import json
 import os
 import shutil
 import sqlite3
@@ -48,6 +49,19 @@ def row_counts(path: Path) -> dict[str, int]:
             return {name: _count(connection, name) for name in sorted(names)}
     except (sqlite3.Error, OSError) as error:
         raise damaged(path, str(error)) from error
+
+
+def environments(path: Path) -> list[dict[str, str]]:
+    """Return the environment of every workload that ever was, as it is kept; StorageError when it cannot be read."""
+    try:
+        with closing(
+            sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=10)
+        ) as connection:
+            connection.execute("PRAGMA query_only=ON")
+            specs = [json.loads(row[0]) for row in connection.execute("SELECT spec FROM workloads")]
+    except (sqlite3.Error, OSError, ValueError) as error:
+        raise damaged(path, str(error)) from error
+    return [spec.get("env") or {} for spec in specs if isinstance(spec, dict)]
 
 
 def _count(connection: sqlite3.Connection, name: str) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from gpupool.core.errors import StorageError
+from gpupool.core.sealing import Seal
 from gpupool.fleet.ports.store import Store
 from gpupool.store.schema import Standing, inspect, refused
 from gpupool.store.sql_store import BUSY_SECONDS, SqlStore
@@ -55,15 +56,17 @@ def _failure(path: Path, status: int | None, told: str) -> StorageError:
     return StorageError(f"Migrating {path} failed with status {status}: {last}")
 
 
-async def open_store(path: Path, *, busy_seconds: float = BUSY_SECONDS) -> Store:
+async def open_store(path: Path, *, busy_seconds: float = BUSY_SECONDS, seal: Seal | None = None) -> Store:
     """Open the migrated database at ``path``; a writer waits ``busy_seconds`` for another process's lock.
+
+    ``seal``: seals the environment of workloads; left out, it is kept as it is.
 
     Raises StorageError, saying what to do, when it is missing, damaged, or of another schema.
     """
     schema = await asyncio.to_thread(inspect, path)
     if schema.standing is not Standing.CURRENT:
         raise refused(path, schema)
-    store = SqlStore(path, busy_seconds=busy_seconds)
+    store = SqlStore(path, busy_seconds=busy_seconds, seal=seal)
     try:
         async with store.read() as view:
             await view.last_event_seq()

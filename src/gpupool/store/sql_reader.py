@@ -5,6 +5,7 @@ Statements are built once, when the module is loaded: building costs more than r
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import Executable, Select, bindparam, func, select
@@ -32,6 +33,7 @@ from gpupool.store.codecs import (
     readable,
 )
 from gpupool.store.faults import translated
+from gpupool.store.sealed_env import Sealing
 from gpupool.store.tables import CLAIMS, COMMANDS, DEVICES, EVENTS, JOBS, NODES, PLACEMENTS, WORKLOADS
 
 T = TypeVar("T")
@@ -102,8 +104,9 @@ def given(**filters: object) -> dict[str, object]:
 class SqlReader:
     """`fleet.ports.store.Reader` over one connection with an open transaction."""
 
-    def __init__(self, connection: AsyncConnection) -> None:
+    def __init__(self, connection: AsyncConnection, sealing: Sealing) -> None:
         self._connection = connection
+        self._sealing = sealing
 
     async def _all(
         self,
@@ -146,15 +149,18 @@ class SqlReader:
 
     async def workload(self, workload_id: str) -> Workload | None:
         """Return a workload by id, deleted or not."""
-        return await self._one(decode_workload, _WORKLOAD, {"id": workload_id})
+        found = await self._one(decode_workload, _WORKLOAD, {"id": workload_id})
+        return None if found is None else self._sealing.open_workload(found)
 
     async def workload_by_name(self, name: str) -> Workload | None:
         """Return the workload of that name that is not deleted."""
-        return await self._one(decode_workload, _WORKLOAD_BY_NAME, {"name": name})
+        found = await self._one(decode_workload, _WORKLOAD_BY_NAME, {"name": name})
+        return None if found is None else self._sealing.open_workload(found)
 
     async def workloads(self, *, deleted: bool = False) -> Sequence[Workload]:
         """Return workloads, oldest first; with ``deleted`` also those nobody wants any more."""
-        return await self._all(decode_workload, _ALL_WORKLOADS if deleted else _LIVING_WORKLOADS)
+        found = await self._all(decode_workload, _ALL_WORKLOADS if deleted else _LIVING_WORKLOADS)
+        return [self._sealing.open_workload(workload) for workload in found]
 
     async def placement(self, placement_id: str) -> Placement | None:
         """Return a placement by id."""
@@ -202,4 +208,5 @@ class SqlReader:
     async def commands(self, node_id: str, after: int = 0, limit: int = 100) -> Sequence[QueuedCommand]:
         """Return unacknowledged commands with ``seq > after`` in order of ``seq``."""
         parameters = {"node_id": node_id, "after": after, "limit": limit}
-        return await self._all(decode_command, _COMMANDS, parameters)
+        found = await self._all(decode_command, _COMMANDS, parameters)
+        return [replace(item, payload=self._sealing.open_payload(item.payload)) for item in found]

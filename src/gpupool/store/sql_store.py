@@ -17,7 +17,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gpupool.core.clock import Clock, SystemClock
 from gpupool.core.errors import StorageError
+from gpupool.core.sealing import Seal
 from gpupool.store.faults import is_busy, translated
+from gpupool.store.sealed_env import Sealing
 from gpupool.store.sql_reader import SqlReader
 from gpupool.store.sql_writer import SqlWriter
 from gpupool.store.sqlite import reader_engine, writer_engine
@@ -29,7 +31,15 @@ BUSY_SECONDS: Final = 15.0
 class SqlStore:
     """`fleet.ports.store.Store` over a migrated SQLite file; see `store.open.open_store`."""
 
-    def __init__(self, path: Path, *, busy_seconds: float = BUSY_SECONDS, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        busy_seconds: float = BUSY_SECONDS,
+        clock: Clock | None = None,
+        seal: Seal | None = None,
+    ) -> None:
+        self._sealing = Sealing(seal)
         self._readers = reader_engine(path)
         self._writers = writer_engine(path)
         self._turn = asyncio.Lock()
@@ -53,7 +63,7 @@ class SqlStore:
             try:
                 with translated():
                     await connection.begin()
-                yield SqlReader(connection)
+                yield SqlReader(connection, self._sealing)
             finally:
                 await _to_its_end(_give_back(connection))
         finally:
@@ -79,7 +89,7 @@ class SqlStore:
                     connection = await self._writers.connect()
                 try:
                     await self._begin(connection)
-                    yield SqlWriter(connection)
+                    yield SqlWriter(connection, self._sealing)
                     with translated():
                         await _to_its_end(connection.commit())
                 finally:

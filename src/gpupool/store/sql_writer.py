@@ -135,7 +135,7 @@ class SqlWriter(SqlReader):
         if stored is not None and workload.version < stored.version:
             raise ConflictError(f"The workload {stored.name} has moved on to version {stored.version}.")
         conflict = f"Another workload has the name {workload.name}."
-        await self._execute(_PUT_WORKLOAD, encode_workload(workload), conflict)
+        await self._execute(_PUT_WORKLOAD, encode_workload(self._sealing.close_workload(workload)), conflict)
 
     async def put_placement(self, placement: Placement) -> None:
         """Insert or replace a placement; a final one gives its claims back in the same transaction."""
@@ -204,7 +204,8 @@ class SqlWriter(SqlReader):
         seq = (await self._execute(_NEXT_COMMAND, {"node": node_id})).scalar_one_or_none()
         if seq is None:
             raise NotFoundError(f"There is no node {node_id}.")
-        parameters = {"node_id": node_id, "seq": seq, "kind": kind, "payload": dict(payload)}
+        kept = self._sealing.close_payload(payload)
+        parameters = {"node_id": node_id, "seq": seq, "kind": kind, "payload": kept}
         await self._execute(_ADD_COMMAND, parameters)
         return int(seq)
 

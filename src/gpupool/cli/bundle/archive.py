@@ -32,7 +32,7 @@ class Bundle:
 def gather(home: Home, environment: Mapping[str, str]) -> Bundle:
     """Return the whole bundle, secrets removed. Changes nothing."""
     pool = ask_pool(home)
-    redactor = Redactor(known_secrets(home, environment, list(pool.specs)))
+    redactor = Redactor(known_secrets(home, environment))
     parts: dict[str, Callable[[], bytes]] = {
         "doctor.json": partial(contents.findings, home, environment),
         "versions.json": contents.versions,

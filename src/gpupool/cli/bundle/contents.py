@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpupool import __version__
-from gpupool.cli.bundle.redaction import REMOVED, is_secret_name, without_values
+from gpupool.cli.bundle.redaction import REMOVED, without_values
 from gpupool.cli.local import LocalProcess, local_processes
 from gpupool.cli.up.leftovers import MARK
 from gpupool.core.errors import GpupoolError
 from gpupool.core.files import read_json
 from gpupool.core.home import Home
 from gpupool.core.processes import marked
+from gpupool.core.secret_names import is_secret_name
 
 MOST_TAIL: Final = 1024 * 1024
 OVERLAP: Final = 4096

@@ -1,7 +1,7 @@
 """The pool as control tells it, for the bundle: its state and the last thousand events, or why it could not be had."""
 
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
 from gpupool.cli.bundle.contents import as_json
 from gpupool.cli.bundle.redaction import without_values
@@ -18,8 +18,6 @@ class PoolTold:
     """What control said."""
 
     files: dict[str, bytes]
-    specs: list[dict[str, Any]] = field(default_factory=list)
-    """With the values of their variables, which are secrets to be removed elsewhere."""
 
 
 def ask_pool(home: Home) -> PoolTold:
@@ -40,4 +38,4 @@ def ask_pool(home: Home) -> PoolTold:
     for workload, spec in zip(view["workloads"], masked, strict=True):
         workload["spec"] = spec
     lines = "".join(f"{event.model_dump_json()}\n" for event in events)
-    return PoolTold({"pool.json": as_json(view), "events.jsonl": lines.encode()}, specs)
+    return PoolTold({"pool.json": as_json(view), "events.jsonl": lines.encode()})

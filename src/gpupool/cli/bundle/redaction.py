@@ -11,13 +11,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
+from gpupool.core.secret_names import WORDS
+
 REMOVED: Final = "[removed]"
 SHORTEST: Final = 4
 """A shorter "secret" stands in half of all lines by chance."""
-_NAME: Final = r"(?:api[_-]?key|apikey|token|secret|passwd|password|passphrase|credentials?|private[_-]?key)"
-SECRET_NAME: Final = re.compile(
-    rf"{_NAME}$|(?:^|_)(?:key|auth|pass|cookie|dsn)$|_pwd$|secret|password", re.IGNORECASE
-)
 _MARK: Final = REMOVED.encode()
 # No pattern may look back and forth over a whole line: some lines are a megabyte long.
 _VALUE: Final = rb"(?:\"(?:[^\"\\]|\\.){1,4096}\"|'[^']{1,4096}'|(?!null\b|true\b|false\b|\"|')[^\s,;}&]+)"
@@ -35,7 +33,7 @@ _PATTERNS: Final[tuple[tuple[re.Pattern[bytes], bytes], ...]] = (
     (re.compile(rb"(?i)\b(bearer\s+)[a-z0-9._~+/=-]{4,}"), rb"\g<1>" + _MARK),
     (re.compile(rb"(?i)\b((?:set-)?cookie[\"']?\s*[:=]\s*)[^\r\n]+"), rb"\g<1>" + _MARK),
     (
-        re.compile(rb"(?i)(" + _NAME.encode() + rb"[\"']?\s*[:=]\s*)" + _VALUE),
+        re.compile(rb"(?i)(" + WORDS.encode() + rb"[\"']?\s*[:=]\s*)" + _VALUE),
         rb'\g<1>"' + _MARK + rb'"',
     ),
     (re.compile(rb"\b(?:sk|pk|hf|gh[opsu]|glpat|xox[abp])[-_][A-Za-z0-9_-]{12,}"), _MARK),
@@ -43,7 +41,7 @@ _PATTERNS: Final[tuple[tuple[re.Pattern[bytes], bytes], ...]] = (
 )
 # The value of an option, after a blank or as the next item of a list; `_without_option_value` looks at what stands before.
 _OPTION_VALUE: Final = re.compile(
-    rb"(?i)(" + _NAME.encode() + rb"(?:\s{1,8}|[\"']\s{0,80},\s{0,80}[\"']))([^\s\"',]+)"
+    rb"(?i)(" + WORDS.encode() + rb"(?:\s{1,8}|[\"']\s{0,80},\s{0,80}[\"']))([^\s\"',]+)"
 )
 _OPTION_BEGIN: Final = re.compile(rb"--?[\w-]{0,60}\Z")
 
@@ -74,11 +72,6 @@ def _without_option_value(match: re.Match[bytes]) -> bytes:
 def without_values(variables: Mapping[str, Any]) -> dict[str, str]:
     """Return the names of environment variables with every value removed."""
     return dict.fromkeys(variables, REMOVED)
-
-
-def is_secret_name(name: str) -> bool:
-    """Tell whether a variable of this name holds a secret by the look of it."""
-    return SECRET_NAME.search(name) is not None
 
 
 def _forms(secret: str) -> set[bytes]:

@@ -9,20 +9,23 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from gpupool.cli.bundle.redaction import SHORTEST, is_secret_name
+from gpupool.cli.bundle.redaction import SHORTEST
+from gpupool.core.errors import GpupoolError
 from gpupool.core.files import read_json
 from gpupool.core.home import Home
+from gpupool.core.records import ProcessRecord
+from gpupool.core.secret_names import is_secret_name
 
 _MOST_BYTES: Final = 64 * 1024
 _SHORTEST_VALUE: Final = 8
 """Of a workload's variable without a telling name; shorter values (``1``, ``debug``) are words of the log itself."""
 
 
-def known_secrets(home: Home, environment: Mapping[str, str], specs: list[Mapping[str, Any]]) -> set[str]:
+def known_secrets(home: Home, environment: Mapping[str, str]) -> set[str]:
     """Return every secret that can be known: key files, telling variables, and the variables of workloads."""
     found = {text for path in secret_files(home) for text in _texts_of(path)}
     found |= {value for name, value in environment.items() if is_secret_name(name)}
-    for variables in (*_recorded(home), *(spec.get("env") or {} for spec in specs)):
+    for variables in (*_recorded(home), *_stored(home)):
         found |= set(_telling(variables))
     return {text for text in found if len(text) >= SHORTEST}
 
@@ -57,6 +60,24 @@ def _recorded(home: Home) -> Iterator[Mapping[str, Any]]:
         variables = order.get("env") if isinstance(order, dict) else None
         if isinstance(variables, dict):
             yield variables
+
+
+def _stored(home: Home) -> Iterator[Mapping[str, Any]]:
+    """Yield what the database holds of the workloads' variables, opened; nothing where it cannot be read."""
+    from gpupool.core.sealing import Seal
+    from gpupool.store.looking import environments, untouched
+
+    if not home.database.exists() or not home.seal_key.exists():
+        return
+    record = ProcessRecord.read(home.run / "control.json")
+    try:
+        seal = Seal.load_or_make(home.seal_key)
+        with untouched(home.database, in_use=record is not None and record.process.alive()) as path:
+            kept = environments(path)
+        yield from ({name: seal.open(name, value) for name, value in env.items()} for env in kept)
+    except GpupoolError:
+        # A bundle is made when something is broken; what cannot be opened here stands in clear nowhere else either.
+        return
 
 
 def _telling(variables: Mapping[str, Any]) -> Iterator[str]:

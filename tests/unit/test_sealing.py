@@ -1,0 +1,101 @@
+"""Sealing: only the same key under the same name opens, and the database never holds a workload's secret in clear."""
+
+import base64
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fleet_samples import a_spec, a_workload, new_database
+from gpupool.core.errors import EnvironmentProblemError, StorageError
+from gpupool.core.sealing import Seal
+from gpupool.core.secret_names import is_secret_name
+from gpupool.store.open import open_store
+
+SEAL = Seal(bytes(range(64)))
+SECRET = "planted-secret-5d1f"
+
+
+@given(st.text(), st.text())
+def test_what_was_sealed_opens_under_its_name(name: str, text: str) -> None:
+    sealed = SEAL.close(name, text)
+    assert SEAL.open(name, sealed) == text
+    assert SEAL.close(name, text) == sealed
+    assert len(text) < 4 or text not in sealed
+
+
+@given(st.text(), st.integers(0, 200), st.integers(1, 255))
+def test_a_changed_value_does_not_open(text: str, position: int, change: int) -> None:
+    prefix, _, body = SEAL.close("NAME", text).rpartition(":")
+    raw = bytearray(base64.urlsafe_b64decode(body))
+    raw[position % len(raw)] ^= change
+    with pytest.raises(StorageError, match="NAME"):
+        SEAL.open("NAME", f"{prefix}:{base64.urlsafe_b64encode(raw).decode()}")
+
+
+@given(st.text(max_size=50).filter(lambda text: text != ""))
+def test_rubbish_behind_the_mark_is_refused(rubbish: str) -> None:
+    with pytest.raises(StorageError):
+        SEAL.open("NAME", f"sealed:1:{rubbish}")
+
+
+def test_another_name_or_key_does_not_open() -> None:
+    sealed = SEAL.close("HF_TOKEN", SECRET)
+    with pytest.raises(StorageError):
+        SEAL.open("OTHER", sealed)
+    with pytest.raises(StorageError, match=r"keys/seal\.key|sealing key"):
+        Seal(bytes(64)).open("HF_TOKEN", sealed)
+    assert SEAL.open("HF_TOKEN", "never sealed") == "never sealed"
+
+
+def test_the_key_is_made_once_for_its_owner_only(tmp_path: Path) -> None:
+    path = tmp_path / "keys" / "seal.key"
+    sealed = Seal.load_or_make(path).close("A", SECRET)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert Seal.load_or_make(path).open("A", sealed) == SECRET
+    path.write_text("no key\n")
+    with pytest.raises(EnvironmentProblemError, match=r"seal\.key"):
+        Seal.load_or_make(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "secret"),
+    [
+        ("HF_TOKEN", True),
+        ("API_KEY", True),
+        ("AWS_SECRET_ACCESS_KEY", True),
+        ("DB_PASSWORD", True),
+        ("LANG", False),
+        ("MAX_TOKENS", False),
+    ],
+)
+def test_names_of_secrets(name: str, secret: bool) -> None:
+    assert is_secret_name(name) is secret
+
+
+async def test_the_database_never_holds_a_secret_in_clear(tmp_path: Path) -> None:
+    path = new_database(tmp_path)
+    kept = a_workload(spec=replace(a_spec(), env={"HF_TOKEN": SECRET, "EMPTY": ""}))
+    store = await open_store(path, seal=SEAL)
+    async with store.write() as writer:
+        await writer.put_workload(kept)
+    async with store.read() as view:
+        assert await view.workload(kept.id) == kept
+        assert await view.workload_by_name(kept.name) == kept
+        assert list(await view.workloads()) == [kept]
+    found = {file.name: SECRET.encode() in file.read_bytes() for file in files(tmp_path)}
+    assert "pool.db" in found
+    assert not any(found.values()), found
+    await store.close()
+    stranger = await open_store(path, seal=Seal(bytes(64)))
+    async with stranger.read() as view:
+        with pytest.raises(StorageError, match="sealing key"):
+            await view.workloads()
+    await stranger.close()
+
+
+def files(folder: Path) -> list[Path]:
+    """Return the files of a folder."""
+    return list(folder.iterdir())
