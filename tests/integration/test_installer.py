@@ -140,6 +140,9 @@ def test_a_fresh_install_works_and_the_second_run_does_nothing(small: SmallCheck
         [link, "a b"], check=True, capture_output=True, text=True, env={"PATH": "/usr/bin:/bin"}
     )
     assert said.stdout == f"{home}|7|a b\n"
+    elsewhere = {"PATH": "/usr/bin:/bin", "GPUPOOL_HOME": str(tmp_path / "state")}
+    said = subprocess.run([link], check=True, capture_output=True, text=True, env=elsewhere)
+    assert said.stdout == f"{tmp_path / 'state'}|7\n"
 
     made_at = (small.venv / ".gpupool").stat().st_mtime_ns
     second = small.run("--install-only")
