@@ -324,6 +324,13 @@ class PoolMachine(RuleBasedStateMachine):
         agent = self.agents[which]
         agent.hidden ^= {agent.devices[index % len(agent.devices)].id}
 
+    @rule(which=agents)
+    def lose_everything(self, which: int) -> None:
+        """Let a node that runs something come back with an empty disk."""
+        self.everything_goes_well()
+        self.agents[which].restart(lost=True)
+        self.everything_goes_well()
+
     @rule()
     def move_card(self) -> None:
         """Put one card of a machine into the other, for which both are turned off and on again."""
