@@ -16,7 +16,7 @@ from aiohttp import web
 
 from gpupool.core.processes import ProcessIdentity, identify
 from gpupool.fleet.ports.runtime import Instance, InstanceState, LaunchOrder
-from gpupool.runtimes.process import ProcessRuntime
+from gpupool.runtimes.process.runtime import ProcessRuntime
 from gpupool.runtimes.process.ending import survivors
 from gpupool.runtimes.process.health import HealthTimings
 from gpupool.runtimes.process.supervising import Policy

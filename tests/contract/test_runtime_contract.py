@@ -9,7 +9,7 @@ import pytest_asyncio
 from gpupool.core.errors import InvalidInputError, NotFoundError
 from gpupool.core.processes import identify
 from gpupool.fleet.ports.runtime import Instance, InstanceState, Runtime
-from gpupool.runtimes.process import ProcessRuntime
+from gpupool.runtimes.process.runtime import ProcessRuntime
 from polling import eventually
 from workloads import HEALTHY, bare, order
 

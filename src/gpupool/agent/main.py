@@ -24,7 +24,7 @@ from gpupool.core.keys import SigningKey
 from gpupool.core.ports import port_is_free
 from gpupool.core.processes import identify_self
 from gpupool.core.records import ProcessRecord
-from gpupool.runtimes.process import ProcessRuntime
+from gpupool.runtimes.process.runtime import ProcessRuntime
 
 _log = structlog.get_logger(__name__)
 ROLE: Final = "agent"

@@ -1,21 +1,22 @@
 """The processes that ``up`` itself runs: control, gateway and agent, each with a log, an identity and a watch."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Final
-
-import httpx
 
 from gpupool.core.errors import DeadlineError, EnvironmentProblemError
 from gpupool.core.ids import new_id
 
 _RESTART_PAUSES: Final = (0.5, 1.0, 2.0, 5.0, 10.0)
 _STEADY_SECONDS: Final = 60.0
+_HEALTH_LIMIT: Final = 4096
 
 
 def ended_how(code: int | None) -> str:
@@ -27,9 +28,15 @@ class Child:
     """One process of the pool, started again with growing pauses when it dies."""
 
     def __init__(
-        self, role: str, arguments: Sequence[str], env: Mapping[str, str], log: Path, url: str | None
+        self,
+        role: str,
+        arguments: Sequence[str],
+        env: Mapping[str, str],
+        log: Path,
+        address: tuple[str, int] | None = None,
     ) -> None:
-        self.role, self.log, self.url = role, log, url
+        """``address``: host and port where the process answers, if it listens."""
+        self.role, self.log, self.address = role, log, address
         self._arguments, self._env = list(arguments), dict(env)
         self._deaths = 0
         self._started = 0.0
@@ -58,7 +65,7 @@ class Child:
         """Return the exit code of a process that has died; None while it runs."""
         return None if self._process is None else self._process.poll()
 
-    def wait_ready(self, client: httpx.Client, seconds: float) -> float:
+    def wait_ready(self, seconds: float) -> float:
         """Block until ``/healthz`` answers with this very instance; return the seconds it took.
 
         Raises EnvironmentProblemError when the process dies, DeadlineError after ``seconds``.
@@ -66,7 +73,7 @@ class Child:
         begun = time.monotonic()
         while time.monotonic() - begun < seconds:
             self.check_alive()
-            if self._is_ours(client):
+            if self._is_ours():
                 return time.monotonic() - self._started
             time.sleep(0.02)
         raise DeadlineError(
@@ -81,11 +88,17 @@ class Child:
                 remedy=f"Mend what it says; its whole log is {self.log}.",
             )
 
-    def _is_ours(self, client: httpx.Client) -> bool:
-        try:
-            answer = client.get(f"{self.url}/healthz", timeout=1.0).json()
-        except (httpx.HTTPError, ValueError):
+    def _is_ours(self) -> bool:
+        if self.address is None:
             return False
+        connection = HTTPConnection(*self.address, timeout=1.0)
+        try:
+            connection.request("GET", "/healthz")
+            answer = json.loads(connection.getresponse().read(_HEALTH_LIMIT))
+        except (OSError, HTTPException, ValueError):
+            return False
+        finally:
+            connection.close()
         return isinstance(answer, dict) and answer.get("instance_id") == self.instance_id
 
     def last_words(self) -> str:

@@ -16,7 +16,6 @@ def up(
         Path | None,
         typer.Option(envvar="GPUPOOL_HOME", help="State folder.", show_default="/var/lib/gpupool"),
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     control_port: Annotated[int, typer.Option(min=1, max=65535, envvar="GPUPOOL_CONTROL_PORT")] = 32000,
     gateway_port: Annotated[int, typer.Option(min=1, max=65535, envvar="GPUPOOL_GATEWAY_PORT")] = 32080,
     recompute_port: Annotated[int, typer.Option(min=1, max=65535, envvar="GPUPOOL_RECOMPUTE_PORT")] = 11989,
@@ -36,7 +35,6 @@ def up(
 
     plan = UpPlan(
         home=Home((home or DEFAULT).absolute()),
-        host=host,
         control_port=control_port,
         gateway_port=gateway_port,
         recompute_port=recompute_port,

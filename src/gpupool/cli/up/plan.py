@@ -1,8 +1,12 @@
 """What one ``up`` is about: the state folder, the ports, and what to show."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from gpupool.core.home import Home
+
+LOOPBACK: Final = "127.0.0.1"
+"""Where everything of this pool listens: nothing leaves the machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -10,7 +14,6 @@ class UpPlan:
     """What to start and what to show."""
 
     home: Home
-    host: str
     control_port: int
     gateway_port: int
     recompute_port: int
@@ -22,17 +25,17 @@ class UpPlan:
     @property
     def control_url(self) -> str:
         """Where control answers."""
-        return f"http://{self.host}:{self.control_port}"
+        return f"http://{LOOPBACK}:{self.control_port}"
 
     @property
     def gateway_url(self) -> str:
         """Where the gateway answers."""
-        return f"http://{self.host}:{self.gateway_port}"
+        return f"http://{LOOPBACK}:{self.gateway_port}"
 
     @property
     def recompute_url(self) -> str:
         """Where the recompute server answers."""
-        return f"http://{self.host}:{self.recompute_port}"
+        return f"http://{LOOPBACK}:{self.recompute_port}"
 
     @property
     def ports(self) -> dict[str, tuple[str, int]]:

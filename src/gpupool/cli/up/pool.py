@@ -6,12 +6,10 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-import httpx
-
 from gpupool.cli.up.children import Child
 from gpupool.cli.up.leftovers import MARK, end_leftovers
 from gpupool.cli.up.logs import LogKeeper
-from gpupool.cli.up.plan import UpPlan
+from gpupool.cli.up.plan import LOOPBACK, UpPlan
 from gpupool.cli.up.warden import start_warden
 from gpupool.core.home import Home
 from gpupool.core.processes import identify_self
@@ -30,19 +28,16 @@ class Pool:
         self.plan = plan
         home = plan.home
         env = {"GPUPOOL_HOME": str(home.root), MARK: str(home.root)}
-        control = ["control", "serve", "--host", plan.host, "--port", str(plan.control_port)]
-        gateway = ["gateway", "serve", "--host", plan.host, "--port", str(plan.gateway_port)]
-        self.control = Child("control", control, env, home.logs / "control.log", plan.control_url)
+        control = ["control", "serve", "--host", LOOPBACK, "--port", str(plan.control_port)]
+        gateway = ["gateway", "serve", "--host", LOOPBACK, "--port", str(plan.gateway_port)]
+        follow = ["--control", plan.control_url]
+        self.control = Child(
+            "control", control, env, home.logs / "control.log", (LOOPBACK, plan.control_port)
+        )
         self.gateway = Child(
-            "gateway",
-            [*gateway, "--control", plan.control_url],
-            env,
-            home.logs / "gateway.log",
-            plan.gateway_url,
+            "gateway", [*gateway, *follow], env, home.logs / "gateway.log", (LOOPBACK, plan.gateway_port)
         )
-        self.agent = Child(
-            "agent", ["agent", "run", "--control", plan.control_url], env, home.logs / "agent.log", None
-        )
+        self.agent = Child("agent", ["agent", "run", *follow], env, home.logs / "agent.log")
         self._warden: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -55,8 +50,7 @@ class Pool:
 
     def wait_ready(self, child: Child) -> float:
         """Block until a child that listens answers as itself; return the seconds since its start."""
-        with httpx.Client(trust_env=False) as client:
-            return child.wait_ready(client, _READY_SECONDS)
+        return child.wait_ready(_READY_SECONDS)
 
     def watch(self, say: Callable[[str], None]) -> None:
         """Start dead children again for ever, telling each event through ``say``; ends by an exception only."""

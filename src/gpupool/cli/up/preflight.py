@@ -5,7 +5,7 @@ import importlib.util
 import os
 from typing import IO, Final
 
-from gpupool.cli.up.plan import UpPlan
+from gpupool.cli.up.plan import LOOPBACK, UpPlan
 from gpupool.core.errors import ConflictError, EnvironmentProblemError, InvalidInputError, PortTakenError
 from gpupool.core.home import Home
 from gpupool.core.ports import port_holder, port_is_free
@@ -59,7 +59,7 @@ def check_ports(plan: UpPlan) -> None:
         )
     taken = []
     for role, (option, port) in plan.ports.items():
-        if not port_is_free(port, plan.host):
+        if not port_is_free(port, LOOPBACK):
             holder = port_holder(port) or "another process"
             taken.append(f"port {port} ({role}, changed with {option}) is held by {holder}")
     if taken:

@@ -6,12 +6,11 @@ from typing import Final
 
 import typer
 
-from gpupool.cli.up.farewell import farewell
 from gpupool.cli.up.leftovers import end_leftovers
 from gpupool.cli.up.plan import UpPlan
+from gpupool.cli.up.pool import Pool
 from gpupool.cli.up.preflight import check_packages, check_ports, take_lock
 from gpupool.cli.up.progress import Progress
-from gpupool.cli.up.session import Session
 from gpupool.cli.up.stopping import StopRequested, StopSignals
 
 STOPPED_AT_ONCE: Final = 130
@@ -36,26 +35,33 @@ def run(plan: UpPlan, *, as_json: bool) -> int:
 
 def _guarded(plan: UpPlan, progress: Progress, *, as_json: bool) -> int:
     signals = StopSignals()
-    session = Session(plan, progress)
+    pool = Pool(plan)
     signals.install()
     try:
         try:
-            result = session.show()
+            progress.say("starting control, gateway and agent")
+            pool.start()
+            # Loaded while the children start: the clients of the wire take as long to import as they do.
+            from gpupool.cli.up.session import Session
+
+            result = Session(plan, pool, progress).show()
             if as_json:
                 typer.echo(json.dumps(result.to_json(), indent=2, ensure_ascii=False))
             if not plan.once:
+                from gpupool.cli.up.farewell import farewell
+
                 for line in farewell(plan):
                     progress.plain(line)
                 progress.say("up; stop with Ctrl-C")
-                session.pool.watch(progress.say)
+                pool.watch(progress.say)
         except StopRequested:
             pass
         finally:
             progress.say("stopping everything (Ctrl-C again: at once)")
-            session.pool.stop()
+            pool.stop()
     except StopRequested:
         signals.ignore()
-        session.pool.kill()
+        pool.kill()
         progress.say("stopped at once")
         return STOPPED_AT_ONCE
     progress.say("stopped; everything is kept for the next start")

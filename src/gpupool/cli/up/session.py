@@ -1,4 +1,4 @@
-"""One run of ``up``: start, show that it works, stay, stop. Every step says what it does and what came of it."""
+"""One run of ``up`` shows that the pool works. Every step says what it does and what came of it."""
 
 import time
 from dataclasses import asdict, dataclass
@@ -41,15 +41,12 @@ class UpResult:
 class Session:
     """Brings the pool up and shows its two jobs done."""
 
-    def __init__(self, plan: UpPlan, progress: Progress) -> None:
-        self.plan, self.progress = plan, progress
-        self.pool = Pool(plan)
+    def __init__(self, plan: UpPlan, pool: Pool, progress: Progress) -> None:
+        self.plan, self.pool, self.progress = plan, pool, progress
         self._known: frozenset[str] = frozenset()
 
     def show(self) -> UpResult:
-        """Start everything, deploy what the demo needs, and show both results."""
-        self.pool.start()
-        self.progress.say("starting control, gateway and agent")
+        """Wait until everything has started, deploy what the demo needs, and show both results."""
         self.progress.say(
             f"control ready after {self.pool.wait_ready(self.pool.control):.1f} s at {self.plan.control_url}"
         )
