@@ -15,6 +15,7 @@ from gpupool.contracts.agent_link import Command, JoinReply, JoinRequest, Placem
 from gpupool.contracts.problems import MEDIA_TYPE, problem_of
 from gpupool.core import keys
 from gpupool.core.errors import GpupoolError, UnauthorizedError
+from gpupool.core.tokens import same_secret
 from gpupool.fleet.placements import PlacementState
 
 
@@ -98,7 +99,7 @@ class ScriptedControl:
         return known.state if known else None
 
     async def _join(self, request: web.Request) -> web.Response:
-        if not keys.same_secret(request.headers.get("Authorization", ""), f"Bearer {self.token}"):
+        if not same_secret(request.headers.get("Authorization", ""), f"Bearer {self.token}"):
             return refuse(UnauthorizedError("The join token is not valid."))
         wanted = JoinRequest.model_validate_json(await request.read())
         self.joins.append(wanted)
