@@ -16,11 +16,14 @@ from gpupool.core.ports import RESERVED_PORTS
 from gpupool.fleet.workloads import Protocol, Selector, WorkloadKind, WorkloadSpec
 
 MAX_SPEC_BYTES: Final = 64 * 1024
-_Argument = Annotated[str, StringConstraints(min_length=1, max_length=4096)]
+MAX_DEPTH: Final = 8
+"""Levels of lists and mappings in a spec; a spec needs three."""
+_NO_NUL: Final = r"^[^\x00]*$"
+_Argument = Annotated[str, StringConstraints(min_length=1, max_length=4096, pattern=_NO_NUL)]
 _ModelName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:@+-]{0,199}$")]
 _ShortRef = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]{1,40}$")]
 _VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
-_VariableValue = Annotated[str, StringConstraints(max_length=8192)]
+_VariableValue = Annotated[str, StringConstraints(max_length=8192, pattern=_NO_NUL)]
 
 
 class MalformedSpecError(InvalidInputError):
@@ -129,14 +132,17 @@ def parse_spec(text: str, source: str = "spec") -> SpecFile:
     if len(text.encode()) > MAX_SPEC_BYTES:
         raise TooLargeError(f"{source} is larger than {MAX_SPEC_BYTES} bytes.")
     try:
+        _check_form(text, source)
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         value = yaml.safe_load(text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        where = f"{source}:{mark.line + 1}:{mark.column + 1}" if mark else source
-        raise MalformedSpecError(f"{where}: {error.problem or error.context or 'not YAML'}.") from error
+        raise MalformedSpecError(
+            f"{_at(source, mark)}: {error.problem or error.context or 'not YAML'}."
+        ) from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise MalformedSpecError(f"{source}: not YAML ({type(error).__name__}).") from error
+    _check_keys(node, source)
     if not isinstance(value, dict):
         raise MalformedSpecError(f"{source}:1:1: a spec is a mapping of fields to values.")
     try:
@@ -147,6 +153,43 @@ def parse_spec(text: str, source: str = "spec") -> SpecFile:
             f"{place}: {text}" for place, text in zip(faults, describe(error).split("; "), strict=False)
         )
         raise MalformedSpecError(lines + ".") from error
+
+
+def _at(source: str, mark: Any) -> str:
+    """Return ``source:line:column`` of a mark in the text, or the source alone where there is none."""
+    return f"{source}:{mark.line + 1}:{mark.column + 1}" if mark else source
+
+
+def _check_form(text: str, source: str) -> None:
+    """Raise MalformedSpecError for what only serves to exhaust or mislead a reader: deep nesting, aliases, and tags."""
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        if isinstance(event, yaml.AliasEvent):
+            raise MalformedSpecError(f"{_at(source, event.start_mark)}: a spec has no aliases (*name).")
+        if getattr(event, "tag", None) is not None:
+            raise MalformedSpecError(f"{_at(source, event.start_mark)}: a spec has no tags (!name).")
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > MAX_DEPTH:
+            raise MalformedSpecError(
+                f"{_at(source, event.start_mark)}: nested deeper than {MAX_DEPTH} levels."
+            )
+
+
+def _check_keys(node: Any, source: str) -> None:
+    """Raise MalformedSpecError where a mapping has a key twice: only one of its values could count."""
+    if not isinstance(node, yaml.MappingNode):
+        return
+    seen = set()
+    for key, value in node.value:
+        if isinstance(key, yaml.ScalarNode) and key.value in seen:
+            raise MalformedSpecError(
+                f"{_at(source, key.start_mark)}: the field {key.value[:100]} stands here a second time."
+            )
+        seen.add(getattr(key, "value", None) if isinstance(key, yaml.ScalarNode) else None)
+        _check_keys(value, source)
 
 
 def _place(node: Any, path: tuple[int | str, ...]) -> str:

@@ -4,25 +4,31 @@ The same public key is always the same node. A name belongs to the key that took
 """
 
 from dataclasses import replace
+from typing import Final
 
 from gpupool.contracts.agent_link import JoinRequest
 from gpupool.control.pool import Change, Pool
 from gpupool.control.recording import move_node
-from gpupool.core.errors import ConflictError
+from gpupool.core.errors import ConflictError, LimitReachedError
 from gpupool.core.ids import new_id
 from gpupool.fleet.nodes import Node, NodeState
+
+MAX_NODES: Final = 20_000
 
 
 async def join(change: Change, request: JoinRequest) -> Node:
     """Return the node of this key, made or brought up to date; raise ConflictError where its name is taken."""
     known = await change.writer.node_by_key(request.public_key)
-    for other in await change.writer.nodes():
+    nodes = await change.writer.nodes()
+    for other in nodes:
         if other.name == request.name and other != known:
             raise ConflictError(
                 f"The name {request.name} belongs to another node ({other.id}), which has another key.",
                 remedy="Give this node another name, or bring back the key file of the node that had this one.",
             )
     if known is None:
+        if len(nodes) >= MAX_NODES:
+            raise LimitReachedError(f"The pool has {MAX_NODES} nodes, and takes no more.")
         node = Node(
             id=new_id("node"),
             name=request.name,

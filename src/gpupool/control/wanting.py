@@ -1,14 +1,18 @@
 """What people want: workloads made, changed, scaled and deleted. The reconciler does the rest."""
 
 from dataclasses import replace
+from typing import Final
 
 from gpupool.catalog import Catalog
 from gpupool.contracts.spec import SpecFile
 from gpupool.control.pool import Change
-from gpupool.core.errors import InvalidInputError, NotFoundError
+from gpupool.core.errors import InvalidInputError, LimitReachedError, NotFoundError
 from gpupool.core.ids import new_id
 from gpupool.core.secret_names import HIDDEN, is_secret_name
 from gpupool.fleet.workloads import Workload, WorkloadSpec
+
+MAX_WORKLOADS: Final = 10_000
+"""Workloads that are wanted at a time."""
 
 
 def check_models(spec: WorkloadSpec, catalog: Catalog) -> None:
@@ -31,6 +35,8 @@ async def deploy(change: Change, file: SpecFile, catalog: Catalog) -> tuple[Work
     old = await change.writer.workload_by_name(spec.name)
     spec = _with_secrets(spec, old.spec if old else None)
     if old is None:
+        if len(await change.writer.workloads()) >= MAX_WORKLOADS:
+            raise LimitReachedError(f"The pool has {MAX_WORKLOADS} workloads, and takes no more.")
         workload = Workload(id=new_id("wl"), version=1, spec=spec, wanted=file.replicas, created_at=change.at)
         await change.writer.put_workload(workload)
         await change.emit("workload.created", workload.id, workload=spec.name, wanted=file.replicas)

@@ -70,6 +70,13 @@ class ConflictError(GpupoolError):
     default_remedy = "Look at the present state, then decide again."
 
 
+class LimitReachedError(ConflictError):
+    """There are as many of these as there may be."""
+
+    code = "limit_reached"
+    default_remedy = "Remove what is not needed any more; the limit is in the message."
+
+
 class ImpossibleMoveError(ConflictError):
     """A state machine refuses this move."""
 

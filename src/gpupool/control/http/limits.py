@@ -10,7 +10,8 @@ from typing import Final
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gpupool.contracts.agent_link import MAX_LOG_BYTES, MAX_REPORT_BYTES
-from gpupool.core.errors import DeadlineError, TooLargeError
+from gpupool.core.errors import DeadlineError, InvalidInputError, TooLargeError
+from gpupool.core.nesting import MOST_LEVELS, is_deeper
 
 MAX_BODY_BYTES: Final = 1024 * 1024
 MAX_HEADER_BYTES: Final = 32 * 1024
@@ -74,12 +75,19 @@ class BodyLimits:
             raise SlowBodyError(f"The body did not arrive within {self._seconds:g} s.") from error
         if body is None:
             return
+        check_nesting(scope["path"], body)
         first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def replay() -> Message:
             return first.pop() if first else await receive()
 
         await self._app(scope, replay, send)
+
+
+def check_nesting(path: str, body: bytes) -> None:
+    """Raise InvalidInputError where a JSON body is nested too deep; logs are text, and may hold what they like."""
+    if not path.startswith("/v1/agent/logs/") and is_deeper(body):
+        raise InvalidInputError(f"The body is nested deeper than {MOST_LEVELS} levels.")
 
 
 async def read_body(scope: Scope, receive: Receive) -> bytes | None:

@@ -21,7 +21,7 @@ from gpupool.fleet.workloads import Workload
 router = APIRouter(prefix="/v1/workloads", tags=["workloads"])
 
 
-@router.post("", response_model=DeployReply)
+@router.post("", response_model=DeployReply, responses={201: {"model": DeployReply}})
 async def deploy(pool: PoolHere, request: DeployRequest) -> Response:
     """Want a workload: make it, or change the one of that name."""
     async with pool.change() as change:
