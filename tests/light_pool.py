@@ -114,8 +114,9 @@ class LightPool:
 
     async def start(self) -> None:
         """Start both and return when the node is ready."""
+        self.agent.process = None
         self.control.start()
-        await self.until(lambda: self.try_once("GET", "/readyz"), "control", tend=False)
+        await self.until(lambda: self.try_once("GET", "/readyz"), "control")
         self.agent.start()
         await self.until(self.node_is_ready, "a ready node")
 
@@ -153,14 +154,11 @@ class LightPool:
         assert reply.status_code == 200, reply.text
         return reply.json()
 
-    async def until(
-        self, look: Callable[[], Any], what: str, seconds: float = PATIENCE, *, tend: bool = True
-    ) -> Any:
+    async def until(self, look: Callable[[], Any], what: str, seconds: float = PATIENCE) -> Any:
         """Return the first true value of ``look``, starting again whatever dies meanwhile."""
         deadline = time.monotonic() + seconds
         while True:
-            if tend:
-                self.tend()
+            self.tend()
             seen = look()
             value = await seen if isinstance(seen, Awaitable) else seen
             if value:
@@ -175,9 +173,9 @@ class LightPool:
         nodes = reply.json() if reply is not None and reply.status_code == 200 else []
         return any(node["state"] == "ready" and node["connected"] for node in nodes)
 
-    async def deploy(self, name: str = "hello", command: tuple[str, ...] = HELLO, **fields: Any) -> None:
-        """Want a chute, until control has acknowledged it."""
-        spec = {"name": name, "command": list(command), "health": "/", "memory_mb": 64, "grace": 2}
+    async def deploy(self, name: str = "hello", **fields: Any) -> None:
+        """Want a chute, a small file server unless the fields say otherwise, until control has acknowledged it."""
+        spec = {"name": name, "command": HELLO, "health": "/", "memory_mb": 64, "grace": 2}
 
         async def acknowledged() -> bool:
             reply = await self.ask("POST", "/v1/workloads", json={"spec": {**spec, **fields}})

@@ -6,6 +6,8 @@ without a word at a point on the way up and at a point on the way down. Whoever 
 
 import itertools
 from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -83,6 +85,84 @@ async def test_a_life_with_a_death_on_the_way(pool: LightPool, up: str, down: st
     await pool.check_sound()
     assert pool.records() == {}
     assert pool.control.starts + pool.agent.starts == deaths + (2 if down else 1)
+
+
+async def test_both_die_in_the_middle(pool: LightPool) -> None:
+    pool.failpoint.write_text("control.placement.planned.after")
+    await pool.deploy()
+    await dies(pool, "the plan")
+    pool.failpoint.write_text("runtime.launch.spawned")
+    await dies(pool, "the launch")
+    await pool.active()
+    await pool.check_sound()
+    pool.failpoint.write_text("runtime.end.before")
+    await pool.delete()
+    await dies(pool, "the end")
+    pool.failpoint.write_text("control.placement.ended.before")
+    await dies(pool, "the record of the end")
+    await pool.gone()
+    await pool.check_sound()
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+async def test_a_failure_is_counted_once_though_control_dies_of_it(pool: LightPool, side: str) -> None:
+    pool.failpoint.write_text(f"control.workload.backing_off.{side}")
+    await pool.deploy(command=["python", "-c", "raise SystemExit(7)"], max_restarts=0)
+    await dies(pool, "the record of the failure")
+
+    async def explained() -> dict[str, Any] | None:
+        seen = await pool.workload()
+        return seen if seen["why"] and not seen["live"] else None
+
+    seen: dict[str, Any] = await pool.until(explained, "the reason")
+    failures = [item["reason"] for item in seen["placements"]]
+    assert seen["why"].startswith(f"failed {len(failures)} time")
+    assert all(reason.startswith("exit: code 7") for reason in failures)
+    await pool.deploy()
+    await pool.active()
+    await pool.check_sound()
+    await pool.delete()
+    await pool.gone()
+    await pool.check_sound()
+
+
+@pytest.mark.parametrize(
+    "point", ["file.control.json", "control.control.started.before", "control.control.started.after"]
+)
+async def test_a_control_that_dies_while_it_starts_starts_again(pool: LightPool, point: str) -> None:
+    await pool.deploy()
+    before = await pool.active()
+    pool.failpoint.write_text(point)
+    pool.control.kill()
+    await dies(pool, point)
+    assert (await pool.active())["placements"] == before["placements"]
+    await pool.delete()
+    await pool.gone()
+    await pool.check_sound()
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        "file.operator.token",
+        "file.node.key",
+        "control.node.joined.before",
+        "control.node.joined.after",
+        "agent.journal.identity.before",
+        "agent.journal.identity.after",
+        "control.node.ready.before",
+        "control.node.ready.after",
+    ],
+)
+async def test_a_node_that_joins_is_one_node_whoever_dies_of_it(tmp_path: Path, point: str) -> None:
+    async with LightPool(tmp_path) as fresh:
+        fresh.failpoint.write_text(point)
+        await fresh.start()
+        assert not fresh.failpoint.exists()
+        await fresh.check_sound()
+        assert len(await fresh.get("/v1/nodes")) == 1
+        assert len(await fresh.get("/v1/devices")) == 1
+        assert fresh.control.starts + fresh.agent.starts == 3
 
 
 async def test_no_point_was_left_out(pool: LightPool) -> None:

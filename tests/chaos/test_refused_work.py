@@ -72,7 +72,9 @@ async def test_a_model_file_that_cannot_be_used_is_the_reason_people_see(
     if content is not None:
         model.write_bytes(content)
         model.chmod(0o644)
-    await pool.deploy("broken", (*ENGINE, str(model)), health="/health", memory_mb=512, max_restarts=0)
+    await pool.deploy(
+        "broken", command=[*ENGINE, str(model)], health="/health", memory_mb=512, max_restarts=0
+    )
 
     async def failed() -> str | None:
         reasons = [item["reason"] for item in (await pool.workload("broken"))["placements"]]

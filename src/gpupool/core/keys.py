@@ -15,7 +15,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from gpupool.core.errors import UnauthorizedError
-from gpupool.core.files import ensure_private_dir, write_private
+from gpupool.core.files import ensure_private_dir, remove_unfinished, write_private
 
 MAX_SKEW_SECONDS: Final = 300
 HEADER_NODE: Final = "X-Gpupool-Node"
@@ -44,6 +44,7 @@ class SigningKey:
         except FileNotFoundError:
             key = Ed25519PrivateKey.generate()
             ensure_private_dir(path.parent)
+            remove_unfinished(path)
             write_private(path, base64.b64encode(key.private_bytes_raw()).decode() + "\n")
             return cls(key)
         return cls(Ed25519PrivateKey.from_private_bytes(raw))

@@ -4,7 +4,7 @@ import hmac
 import secrets
 from pathlib import Path
 
-from gpupool.core.files import ensure_private_dir, write_private
+from gpupool.core.files import ensure_private_dir, remove_unfinished, write_private
 
 
 def load_or_make_token(path: Path) -> str:
@@ -16,6 +16,7 @@ def load_or_make_token(path: Path) -> str:
     if not token:
         token = secrets.token_urlsafe(32)
         ensure_private_dir(path.parent)
+        remove_unfinished(path)
         write_private(path, token + "\n")
     return token
 
