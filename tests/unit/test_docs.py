@@ -69,7 +69,7 @@ def commands_in(line: str) -> Iterator[tuple[str, ...]]:
 
 def own_command(words: list[str]) -> Iterator[tuple[str, ...]]:
     """Yield the arguments where a simple command is ours."""
-    while words and (ASSIGNMENT.match(words[0]) or words[0] in {"sudo", "-u", "env"}):
+    while words and (ASSIGNMENT.match(words[0]) or words[0] in {"sudo", "runuser", "env", "--", "-u"}):
         words = words[2:] if words[0] == "-u" else words[1:]
     if words and words[0] in {"./up", "/opt/gpupool/up"}:
         yield ("up", *(word for word in words[1:] if word not in SCRIPT_OPTIONS))
