@@ -200,7 +200,7 @@ def test_both_languages_type_the_same(name: str) -> None:
 
 
 def without_comment(line: str) -> str:
-    return line.partition("  #")[0].strip()
+    return line.partition(" #")[0].strip()
 
 
 def test_the_service_starts_a_command_that_exists_from_the_folder_that_it_keeps() -> None:
