@@ -74,5 +74,5 @@ def read_json(path: Path) -> Any | None:
     """Return the parsed content, or None where the file is missing or was never finished."""
     try:
         return json.loads(path.read_text())
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, ValueError, RecursionError):
         return None

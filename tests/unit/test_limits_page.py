@@ -1,0 +1,100 @@
+"""The page of limits says what the code does."""
+
+import re
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from gpupool.contracts import agent_link, recompute
+from gpupool.contracts.control import ScaleRequest
+from gpupool.contracts.spec import MAX_DEPTH, MAX_SPEC_BYTES, SpecFile
+from gpupool.control import joining, wanting
+from gpupool.control.http import limits, signatures
+from gpupool.control.routes import paging
+from gpupool.control.serving import MAX_HEAD_BYTES
+from gpupool.core.keys import MAX_SKEW_SECONDS
+from gpupool.core.nesting import MOST_LEVELS
+from gpupool.gateway import forwarding, reading, streams
+from gpupool.runtimes.process import clearing, output, threshold
+
+LIMITING = ("maximum", "maxLength", "maxItems", "maxProperties")
+
+
+def bound(model: type[BaseModel], field: str) -> int:
+    """Return the largest value, or length, of a field."""
+    schema = model.model_json_schema()["properties"][field]
+    found = [part[key] for part in schema.get("anyOf", [schema]) for key in LIMITING if key in part]
+    assert len(found) == 1, f"{field} has no limit"
+    return int(found[0])
+
+
+LIMITS = {
+    "headers together": limits.MAX_HEADER_BYTES,
+    "number of headers": limits.MAX_HEADERS,
+    "path with query": limits.MAX_TARGET_BYTES,
+    "request head that is no HTTP": MAX_HEAD_BYTES,
+    "body": limits.MAX_BODY_BYTES,
+    "body of an agent's report": agent_link.MAX_REPORT_BYTES,
+    "body of an agent's log answer": agent_link.MAX_LOG_BYTES,
+    "nesting of JSON": MOST_LEVELS,
+    "items a page (`limit`)": paging.MAX_LIMIT,
+    "seconds a long poll waits (`wait`)": int(paging.MAX_WAIT),
+    "workloads that are wanted": wanting.MAX_WORKLOADS,
+    "nodes": joining.MAX_NODES,
+    "devices in a report": bound(agent_link.Report, "devices"),
+    "placements in a report": bound(agent_link.Report, "placements"),
+    "nonces remembered for a node": signatures.NONCES_PER_NODE,
+    "clock difference of a signed request": MAX_SKEW_SECONDS,
+    "the file": MAX_SPEC_BYTES,
+    "nesting": MAX_DEPTH,
+    "`command`": bound(SpecFile, "command"),
+    "`env`": bound(SpecFile, "env"),
+    "`models`, `include`, `exclude`": bound(SpecFile, "models"),
+    "`replicas`": bound(SpecFile, "replicas"),
+    "`gpu_count`": bound(SpecFile, "gpu_count"),
+    "`memory_mb`": bound(SpecFile, "memory_mb"),
+    "`start_timeout`": bound(SpecFile, "start_timeout"),
+    "`grace`": bound(SpecFile, "grace"),
+    "`max_restarts`": bound(SpecFile, "max_restarts"),
+    "model name": reading._MAX_MODEL_CHARACTERS,
+    "one event of a stream": streams.MAX_EVENT_BYTES,
+    "an answer that is no stream": forwarding.MAX_REPLY_BYTES,
+    "`X-Deadline-Ms`": recompute.MAX_DEADLINE_MS,
+    "a workload's output": output.MOST_BYTES,
+    "answer to a request for its output": output.MOST_TAIL_BYTES,
+    "outputs kept after an end": clearing.KEPT_OUTPUTS,
+    "open files of a workload": threshold._MOST_FILES,
+}
+
+
+def cells(checkout: Path) -> dict[str, list[str]]:
+    page = (checkout / "docs" / "reference" / "limits.md").read_text()
+    rows = [line.strip("|").split("|") for line in page.splitlines() if line.startswith("| ")]
+    return {row[0].strip(): [cell.strip() for cell in row[1:]] for row in rows}
+
+
+@pytest.mark.parametrize("what", LIMITS)
+def test_the_page_names_the_limit_of_the_code(checkout: Path, what: str) -> None:
+    first = re.match(r"\d+", cells(checkout)[what][0])
+    assert first is not None
+    assert int(first.group()) == LIMITS[what]
+
+
+def test_the_other_columns_are_right(checkout: Path) -> None:
+    body = cells(checkout)["body"]
+    assert [int(cell.split()[0]) for cell in body[1:]] == [reading.MAX_BODY_BYTES, recompute.BODY_LIMIT]
+
+
+def test_scaling_has_the_limit_of_the_spec() -> None:
+    assert bound(ScaleRequest, "wanted") == bound(SpecFile, "replicas")
+
+
+def test_every_field_of_a_spec_that_can_grow_has_a_limit() -> None:
+    growing = {
+        name
+        for name, field in SpecFile.model_fields.items()
+        if any(kind in str(field.annotation) for kind in ("list", "dict", "int", "float"))
+    }
+    assert {"command", "env", "models", "include", "exclude", "replicas", "gpu_count"} <= growing
+    assert all(bound(SpecFile, name) for name in growing)
