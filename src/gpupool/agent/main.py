@@ -24,6 +24,7 @@ from gpupool.core.keys import SigningKey
 from gpupool.core.ports import port_is_free
 from gpupool.core.processes import identify_self
 from gpupool.core.records import ProcessRecord
+from gpupool.runtimes.process.confinement import Confinement, look
 from gpupool.runtimes.process.runtime import ProcessRuntime
 
 _log = structlog.get_logger(__name__)
@@ -59,7 +60,8 @@ async def _run(settings: AgentSettings) -> None:
     inventory = await _inventory(settings, stop)
     if inventory is None:
         return
-    runtime = ProcessRuntime(settings.runs, home.cache, settings.listen_host)
+    wall = Confinement(offer=look(), protected=home.root, readable=settings.readable)
+    runtime = ProcessRuntime(settings.runs, home.cache, settings.listen_host, confinement=wall)
     worker = Worker(runtime, Journal.load(home.agent / "journal.json"), inventory)
     key = SigningKey.load_or_make(home.agent / "node.key")
     try:

@@ -31,6 +31,8 @@ class AgentSettings(ProcessSettings):
     """Where gateway and proxy reach this node; the default keeps it to this machine."""
     workload_host: Annotated[str, Field(pattern=r"^[A-Za-z0-9.:_-]{0,253}$")] = ""
     """Where workloads listen, if not on ``node_address``; for a node behind an address that is not its own."""
+    workload_paths: Annotated[str, Field(pattern=r"^(/[^:\x00]*(:/[^:\x00]*)*)?$", max_length=8192)] = ""
+    """Folders, joined by colons, that every workload may read besides the system's and Python's: own code, models."""
     join_token_file: Path | None = None
     """File with the token that lets a node join; left out, ``keys/join.token`` in the state folder."""
     hourly_usd: Annotated[float, Field(ge=0, le=10_000)] | None = None
@@ -64,6 +66,11 @@ class AgentSettings(ProcessSettings):
     def listen_host(self) -> str:
         """Where workloads listen."""
         return self.workload_host or self.node_address
+
+    @property
+    def readable(self) -> tuple[Path, ...]:
+        """The folders of ``workload_paths``."""
+        return tuple(Path(part) for part in self.workload_paths.split(":") if part)
 
     @property
     def join_token_path(self) -> Path:

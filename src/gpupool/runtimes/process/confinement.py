@@ -113,12 +113,11 @@ class Confinement:
 
         ``shared``: what of the state folder it may read; ``kernels``: its folder of compiled code, which it may write.
         """
-        root = os.geteuid() == 0
         walled = self.offer.wall is not Wall.FOLDERS
         return {
             "uid": uid,
             "groups": _gpu_groups() if uid is not None else [],
-            "drop_capabilities": root and walled,
+            "drop_capabilities": walled,
             "capabilities": [_SEARCH] if uid is not None else [],
             "allowed": self._allowed(folder, shared, kernels) if walled else None,
         }

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 class HealthTimings:
     """How often health is asked for and how long failure is borne, in seconds."""
 
-    first_pause: float = 0.25
+    first_pause: float = 0.1
     """Between probes just after launch; grows to ``starting_pause``."""
     starting_pause: float = 1.0
     steady_pause: float = 2.0
@@ -69,5 +69,5 @@ class HealthJudge:
         if self.healthy:
             return self._timings.steady_pause
         pause = self._pause
-        self._pause = min(pause * 1.5, self._timings.starting_pause)
+        self._pause = min(pause * 1.25, self._timings.starting_pause)
         return pause

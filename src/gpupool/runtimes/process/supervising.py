@@ -148,16 +148,20 @@ class Supervisor:
 
     def _watch(self, work: Coroutine[None, None, None]) -> None:
         name = f"supervise {self.order.placement_id}"
-        self._task = asyncio.get_running_loop().create_task(work, name=name)
-        self._task.add_done_callback(self._ended)
+        self._task = asyncio.get_running_loop().create_task(self._guarded(work), name=name)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        """Let nobody wait for a task that is over, and say so where a fault of ours ended it."""
-        self._begun.set()
-        self._probed.set()
-        fault = None if task.cancelled() else task.exception()
-        if fault is not None:
-            _log.error("supervisor failed", placement=self.order.placement_id, exc_info=fault)
+    async def _guarded(self, work: Coroutine[None, None, None]) -> None:
+        """Let a fault of ours end the run like any other reason, so that it is told and placed anew."""
+        try:
+            await work
+        except Exception as fault:  # noqa: BLE001 - supervises: a fault of ours must be told, not hang the placement
+            _log.exception("supervisor failed", placement=self.order.placement_id)
+            if self.record.process is not None:
+                await self._clear(self.record.process, exited=True)
+            await self._finish(f"fault: {type(fault).__name__} in the agent, whose log says more")
+        finally:
+            self._begun.set()
+            self._probed.set()
 
     async def _first(self) -> None:
         launched = await self._launch(self.record)

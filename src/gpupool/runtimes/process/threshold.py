@@ -7,6 +7,7 @@ own: a spec that sets ``LD_PRELOAD`` must not get its code into a process that i
 """
 
 import ctypes
+import errno
 import json
 import os
 import resource
@@ -119,7 +120,9 @@ def _drop(uid: int | None, groups: Sequence[int], capabilities: Sequence[int]) -
     """Become ``uid`` (None: stay who we are) and keep nothing but ``capabilities``."""
     for capability in range(64):
         if capability not in capabilities and _libc.prctl(_CAP_BOUNDING_DROP, capability, 0, 0, 0) != 0:
-            if ctypes.get_errno() == 22:  # EINVAL: the kernel has no more of them
+            # The kernel has no more of them, or we may not touch the bounding set. It does not matter then, since
+            # without new privileges none of it comes back.
+            if ctypes.get_errno() in {errno.EINVAL, errno.EPERM}:
                 break
             _checked(-1, f"capability {capability}")
     if uid is not None:
