@@ -84,13 +84,17 @@ class UpRun:
         )
 
     def start(self, *more: str) -> None:
-        """Start ``up`` and wait until it says that it is up; its output goes to ``up.out`` in the folder."""
+        """Start ``up`` and wait until it says that it is up."""
+        self.begin(*more)
+        until(self._is_up, 100, "up")
+
+    def begin(self, *more: str) -> None:
+        """Start ``up``; its output goes to ``up.out`` in the folder."""
         out = (self.home / "up.out").open("w")
         with out:
             self.process = subprocess.Popen(
                 self.arguments(*more), env=self.env, stdout=out, stderr=subprocess.STDOUT, text=True
             )
-        until(self._is_up, 100, "up")
 
     def _is_up(self) -> bool:
         assert self.process is not None

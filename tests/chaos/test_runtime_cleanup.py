@@ -10,10 +10,10 @@ import pytest
 from gpupool.core.errors import EnvironmentProblemError
 from gpupool.core.processes import identify
 from gpupool.fleet.ports.runtime import Instance, InstanceState, LaunchOrder
-from gpupool.runtimes.process.runtime import ProcessRuntime
 from gpupool.runtimes.process.cleanup import end_recorded
 from gpupool.runtimes.process.ending import survivors
 from gpupool.runtimes.process.records import Phase, RunFolder, RunRecord
+from gpupool.runtimes.process.runtime import ProcessRuntime
 from polling import eventually
 from workloads import HEALTHY, order, program
 

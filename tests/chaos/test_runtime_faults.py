@@ -16,9 +16,9 @@ from aiohttp import web
 
 from gpupool.core.processes import ProcessIdentity, identify
 from gpupool.fleet.ports.runtime import Instance, InstanceState, LaunchOrder
-from gpupool.runtimes.process.runtime import ProcessRuntime
 from gpupool.runtimes.process.ending import survivors
 from gpupool.runtimes.process.health import HealthTimings
+from gpupool.runtimes.process.runtime import ProcessRuntime
 from gpupool.runtimes.process.supervising import Policy
 from polling import eventually
 from workloads import HEALTHY, UNHEALTHY, bare, order, program
@@ -355,3 +355,15 @@ async def test_output_is_cut_while_the_workload_goes_on_writing(stage: Stage) ->
     assert (folder / "output.log.1").stat().st_size <= 16 << 20
     await eventually(lambda: (folder / "output.log").stat().st_size < 1 << 20)
     assert (await stage.runtime.log_tail(wanted.placement_id, 1)) == "after\n"
+
+
+async def test_a_fault_of_the_runtime_itself_ends_the_run_and_is_told(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_: object) -> str:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("gpupool.runtimes.process.supervising.probing.ask", broken)
+    wanted = order(HEALTHY)
+    await stage.runtime.launch(wanted)
+    assert await stage.over(wanted) == "fault: ZeroDivisionError in the agent, whose log says more"

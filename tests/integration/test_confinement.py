@@ -16,9 +16,9 @@ import pytest_asyncio
 from gpupool.core.files import ensure_private_dir, write_private
 from gpupool.core.processes import identify
 from gpupool.fleet.ports.runtime import InstanceState, LaunchOrder
-from gpupool.runtimes.process.runtime import ProcessRuntime
 from gpupool.runtimes.process.confinement import FIRST_UID, LAST_UID, Confinement, Offer, Wall, look
 from gpupool.runtimes.process.records import RunFolder
+from gpupool.runtimes.process.runtime import ProcessRuntime
 from gpupool.runtimes.process.table import real_users
 from polling import eventually
 from workloads import HEALTHY, order, program

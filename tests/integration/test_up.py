@@ -154,6 +154,13 @@ class TestStop:
         assert not any(process.alive() for process in chutes)
         assert run.alive() == []
 
+    def test_stopped_before_it_showed_anything_is_no_success(self, run: UpRun) -> None:
+        run.begin("--once")
+        until(lambda: "starting control" in run.output())
+        run.interrupt()
+        assert run.wait(30) == 130, run.output()
+        assert run.alive() == []
+
 
 class TestRevival:
     def test_a_killed_agent_comes_back_and_adopts_its_chute(self, run: UpRun) -> None:
@@ -189,7 +196,7 @@ class TestCommands:
     def test_a_malformed_spec_is_refused_with_its_place(self, bare: UpRun) -> None:
         refused = bare.cli("chute", "deploy", "-", stdin="name: x\ncommand: [a]\nprot: 3\n")
         assert refused.returncode == 2
-        assert "standard input:3:7" in refused.stderr
+        assert "standard input:3:7: prot: unknown field" in refused.stderr
         assert bare.json("chute", "list") == []
 
     def test_deploy_show_and_delete(self, bare: UpRun) -> None:

@@ -92,16 +92,10 @@ def logs(
 
     Example: `gpupool chute logs demo-chat -n 20`
     """
-    from gpupool.core.errors import NotFoundError
+    from gpupool.cli.deploying import latest_output
 
     with connect(control) as client:
-        workload = client.workload(name)
-        if not workload.placements:
-            raise NotFoundError(
-                f"{name} has never been placed, so it has no logs.",
-                remedy=f"See why with `gpupool chute show {name}`.",
-            )
-        typer.echo(client.logs(workload.placements[0].id, lines), nl=False)
+        typer.echo(latest_output(client, name, lines), nl=False)
 
 
 @app.command()

@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -96,3 +97,17 @@ def _next_change(client: "ControlClient", seen: int, seconds: float) -> int:
     """Wait until something happens in the pool, at most ``seconds``; return the number of the newest event seen."""
     newest = client.events(after=seen, limit=1000, wait=seconds)
     return newest[-1].seq if newest else seen
+
+
+def latest_output(client: "ControlClient", name: str, lines: int) -> str:
+    """Return the last ``lines`` of the newest deployment that has written anything; raise NotFoundError without one."""
+    workload = client.workload(name)
+    for placement in workload.placements:
+        with suppress(NotFoundError):
+            output = client.logs(placement.id, lines)
+            if output:
+                return output
+    raise NotFoundError(
+        f"No deployment of {name} has written anything.",
+        remedy=f"See what it does with `gpupool chute show {name}`.",
+    )

@@ -1,11 +1,14 @@
 """Errors on the wire: problem+json (RFC 9457) with the stable code and the remedy of `gpupool.core.errors`."""
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 
 from gpupool.contracts.base import Message
 from gpupool.core import errors
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 MEDIA_TYPE: Final = "application/problem+json"
 
@@ -56,6 +59,13 @@ def error_of(status: int, body: Any) -> errors.GpupoolError:
 def describe(error: ValidationError) -> str:
     """Return one line a fault: where it is and what is wrong, without echoing the input."""
     return "; ".join(
-        f"{'.'.join(str(part) for part in fault['loc']) or 'input'}: {fault['msg']}"
+        f"{'.'.join(str(part) for part in fault['loc']) or 'input'}: {_words(fault)}"
         for fault in error.errors()[:10]
+    )
+
+
+def _words(fault: "ErrorDetails") -> str:
+    """Return what is wrong in our own words where pydantic's say little."""
+    return (
+        "unknown field" if fault["type"] == "extra_forbidden" else fault["msg"].removeprefix("Value error, ")
     )

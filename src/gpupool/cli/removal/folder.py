@@ -54,17 +54,27 @@ def refuse_unfit(home: Home, *, user_home: Path | None = None, here: Path | None
         raise NotAStateFolderError(f"{root} is not a folder.")
     if found.st_uid != os.geteuid():
         raise NotAStateFolderError(f"{root} belongs to user {found.st_uid}.", remedy="Run as its owner.")
-    _refuse_precious(root, user_home or Path.home(), here or Path.cwd())
+    _refuse_precious(root, user_home or _user_home(), here or Path.cwd())
     _refuse_strange(home)
 
 
-def _refuse_precious(root: Path, user_home: Path, here: Path) -> None:
+def _user_home() -> Path | None:
+    """Return the user's own folder; a service user may have none."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return None
+
+
+def _refuse_precious(root: Path, user_home: Path | None, here: Path) -> None:
     real = root.resolve()
     for precious, what in (
         (user_home, "your home folder"),
         (here, "the folder you are in"),
         (Path("/usr"), "/usr"),
     ):
+        if precious is None:
+            continue
         resolved = precious.resolve()
         if resolved == real or real in resolved.parents:
             raise NotAStateFolderError(f"{root} is or holds {what}.")

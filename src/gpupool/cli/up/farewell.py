@@ -1,7 +1,6 @@
 """What ``up`` says once everything works: where things answer, and what to type next."""
 
 import json
-import os
 import sys
 from pathlib import Path
 
@@ -40,5 +39,6 @@ def _command() -> str:
     launcher = Path(sys.executable).parent / "gpupool"
     if not launcher.exists():
         return "gpupool"
-    relative = os.path.relpath(launcher)
-    return str(launcher) if relative.startswith("..") else relative
+    # Short where the user stands in the checkout, else good from anywhere.
+    short = Path(".venv/bin/gpupool")
+    return str(short) if short.absolute() == launcher else str(launcher)

@@ -13,7 +13,7 @@ from gpupool.cli.up.preflight import check_packages, check_ports, take_lock
 from gpupool.cli.up.progress import Progress
 from gpupool.cli.up.stopping import StopRequested, StopSignals
 
-STOPPED_AT_ONCE: Final = 130
+STOPPED_EARLY: Final = 130
 
 
 def run(plan: UpPlan, *, as_json: bool) -> int:
@@ -37,6 +37,7 @@ def _guarded(plan: UpPlan, progress: Progress, *, as_json: bool) -> int:
     signals = StopSignals()
     pool = Pool(plan)
     signals.install()
+    result, code = None, 0
     try:
         try:
             progress.say("starting control, gateway and agent")
@@ -55,7 +56,8 @@ def _guarded(plan: UpPlan, progress: Progress, *, as_json: bool) -> int:
                 progress.say("up; stop with Ctrl-C")
                 pool.watch(progress.say)
         except StopRequested:
-            pass
+            # Stopped before it showed what was asked for: a script must not take that for success.
+            code = STOPPED_EARLY if result is None else 0
         finally:
             progress.say("stopping everything (Ctrl-C again: at once)")
             pool.stop()
@@ -63,6 +65,6 @@ def _guarded(plan: UpPlan, progress: Progress, *, as_json: bool) -> int:
         signals.ignore()
         pool.kill()
         progress.say("stopped at once")
-        return STOPPED_AT_ONCE
+        return STOPPED_EARLY
     progress.say("stopped; everything is kept for the next start")
-    return 0
+    return code

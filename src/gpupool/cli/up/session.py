@@ -97,7 +97,8 @@ class Session:
         cpu = next(device for device in devices if device.kind is DeviceKind.CPU)
         if not cards:
             self.progress.say("accelerators: none found, which is fine")
-        self.progress.say(f"the demo runs on the CPU: {cpu.name}, {cpu.memory_mib} MiB for the pool")
+        use = "the demo runs on the CPU" if self.plan.demo else "the CPU takes work too"
+        self.progress.say(f"{use}: {cpu.name}, {cpu.memory_mib} MiB for the pool")
         return [card.name for card in cards]
 
     def _chat(self, client: "ControlClient") -> ChatResult:

@@ -146,7 +146,9 @@ class RecomputeServer:
         self._queue.note_seconds(seconds)
         self._metrics.answered(kind, question.level, seconds)
         plot, ms = question.plot_id.hex()[:8], round(seconds * 1000, 1)
-        log.info("recovered", kind=kind, request=request[REQUEST_ID], plot=plot, level=question.level, ms=ms)
+        log.info(
+            "recovered", kind=kind, request=request[REQUEST_ID], plot=plot, plot_level=question.level, ms=ms
+        )
         return question, answer
 
     async def _work(

@@ -158,6 +158,7 @@ class Supervisor:
             _log.exception("supervisor failed", placement=self.order.placement_id)
             if self.record.process is not None:
                 await self._clear(self.record.process, exited=True)
+                collect(self.record.process)
             await self._finish(f"fault: {type(fault).__name__} in the agent, whose log says more")
         finally:
             self._begun.set()
