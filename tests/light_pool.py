@@ -28,7 +28,11 @@ from gpupool.runtimes.process.marks import find_marked
 from up_run import free_ports
 
 HELLO = ("python", "-m", "http.server", "{port}", "--bind", "{host}")
-QUICK = {"GPUPOOL_HEARTBEAT_SECONDS": "0.5", "GPUPOOL_CONTROL_LOCK_SECONDS": "1"}
+QUICK = {
+    "GPUPOOL_HEARTBEAT_SECONDS": "0.5",
+    "GPUPOOL_RETRY_SECONDS": "1",
+    "GPUPOOL_CONTROL_LOCK_SECONDS": "1",
+}
 PATIENCE = 60.0
 
 

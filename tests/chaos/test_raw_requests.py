@@ -128,7 +128,7 @@ async def test_a_head_that_trickles_in_is_let_go(server: Server) -> None:
 
 
 async def test_a_body_that_trickles_in_is_answered_in_time(server: Server) -> None:
-    head = server.head(100_000)
+    head = server.head(10_000)
     assert await exchange(server, itertools.chain([head], itertools.repeat(b" "))) == server.slow_body
 
 

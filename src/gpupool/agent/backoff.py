@@ -10,14 +10,15 @@ MOST_SECONDS: Final = 15.0
 class Backoff:
     """Delays that double from 0.2 s to 15 s, each drawn between half of it and the whole."""
 
-    def __init__(self, draw: random.Random | None = None) -> None:
-        """``draw``: the source of chance; tests bring their own."""
+    def __init__(self, draw: random.Random | None = None, most: float | None = None) -> None:
+        """``draw``: the source of chance; tests bring their own. ``most``: a longest delay below 15 s."""
         self._draw = draw or random.SystemRandom()
+        self._most = MOST_SECONDS if most is None else min(most, MOST_SECONDS)
         self._failures = 0
 
     def next(self) -> float:
         """Return the seconds to wait after one more failure."""
-        whole = min(FIRST_SECONDS * 2.0 ** min(self._failures, 16), MOST_SECONDS)
+        whole = min(FIRST_SECONDS * 2.0 ** min(self._failures, 16), self._most)
         self._failures += 1
         return whole * self._draw.uniform(0.5, 1.0)
 

@@ -70,7 +70,7 @@ class Link:
 
     async def run(self) -> None:
         """Stay linked until cancelled."""
-        backoff = Backoff()
+        backoff = Backoff(most=self._settings.retry_seconds)
         while True:
             began = self._clock()
             try:

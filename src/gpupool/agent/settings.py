@@ -7,6 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import AnyHttpUrl, Field, TypeAdapter, field_validator, model_validator
 
+from gpupool.agent.backoff import MOST_SECONDS
 from gpupool.contracts.agent_link import HEARTBEAT_SECONDS
 from gpupool.contracts.base import Name
 from gpupool.core.settings import ProcessSettings
@@ -45,6 +46,8 @@ class AgentSettings(ProcessSettings):
     """Development mode: the catalog model (short ref) that the CPU stands in for."""
     heartbeat_seconds: Annotated[float, Field(gt=0, le=60)] = HEARTBEAT_SECONDS
     """How often the agent says that it lives when it has nothing else to say; well below control's silence limit."""
+    retry_seconds: Annotated[float, Field(gt=0, le=MOST_SECONDS)] = MOST_SECONDS
+    """The longest pause between two attempts to reach control; many agents on one control need a long one."""
     stop_grace_seconds: Annotated[float, Field(ge=0, le=600)] = 10.0
     """The longest grace that a workload gets when the agent itself is told to stop."""
 
