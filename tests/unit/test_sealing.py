@@ -13,6 +13,7 @@ from gpupool.core.errors import EnvironmentProblemError, StorageError
 from gpupool.core.sealing import Seal
 from gpupool.core.secret_names import is_secret_name
 from gpupool.store.open import open_store
+from gpupool.store.sql_store import SqlStore
 
 SEAL = Seal(bytes(range(64)))
 SECRET = "planted-secret-5d1f"
@@ -94,6 +95,27 @@ async def test_the_database_never_holds_a_secret_in_clear(tmp_path: Path) -> Non
         with pytest.raises(StorageError, match="sealing key"):
             await view.workloads()
     await stranger.close()
+
+
+async def test_what_an_earlier_version_kept_in_clear_is_sealed_at_the_next_start(tmp_path: Path) -> None:
+    path = new_database(tmp_path)
+    kept = a_workload(spec=replace(a_spec(), env={"HF_TOKEN": SECRET}))
+    plain = a_workload(spec=a_spec(name="plain"))
+    store = await open_store(path)
+    async with store.write() as writer:
+        await writer.put_workload(kept)
+        await writer.put_workload(plain)
+        await writer.put_workload(replace(kept, version=2))
+    await store.close()
+    assert SECRET.encode() in path.read_bytes()
+    store = await open_store(path, seal=SEAL)
+    assert [file.name for file in files(tmp_path) if SECRET.encode() in file.read_bytes()] == []
+    async with store.read() as view:
+        assert await view.workload(kept.id) == replace(kept, version=2)
+        assert await view.workload(plain.id) == plain
+    assert isinstance(store, SqlStore)
+    assert await store.seal_clear() == 0
+    await store.close()
 
 
 def files(folder: Path) -> list[Path]:

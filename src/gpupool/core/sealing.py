@@ -17,7 +17,8 @@ from gpupool.core.errors import EnvironmentProblemError, StorageError
 from gpupool.core.files import ensure_private_dir, write_private
 
 _KEY_BYTES: Final = 64
-_PREFIX: Final = "sealed:1:"
+PREFIX: Final = "sealed:1:"
+"""What every sealed text begins with."""
 
 
 class Seal:
@@ -52,17 +53,17 @@ class Seal:
         """Return ``text`` sealed under ``name``."""
         # A byte in front, since nothing at all cannot be encrypted.
         sealed = self._cipher.encrypt(b"\0" + text.encode(), [name.encode()])
-        return _PREFIX + base64.urlsafe_b64encode(sealed).decode()
+        return PREFIX + base64.urlsafe_b64encode(sealed).decode()
 
     def open(self, name: str, sealed: str) -> str:
         """Return what was sealed under ``name``; a text that never was sealed comes back as it is.
 
         Raises StorageError where it was sealed with another key or under another name, or was changed since.
         """
-        if not sealed.startswith(_PREFIX):
+        if not sealed.startswith(PREFIX):
             return sealed
         try:
-            return self._cipher.decrypt(base64.urlsafe_b64decode(sealed[len(_PREFIX) :]), [name.encode()])[
+            return self._cipher.decrypt(base64.urlsafe_b64decode(sealed[len(PREFIX) :]), [name.encode()])[
                 1:
             ].decode()
         except (InvalidTag, ValueError, binascii.Error) as error:

@@ -296,6 +296,11 @@ def decode_command(row: AnyRow) -> QueuedCommand:
     return QueuedCommand(node_id=node_id, seq=seq, kind=kind, payload=payload)
 
 
+def decode_id(row: AnyRow) -> str:
+    """Return the id that is all there is in a row."""
+    return str(row[0])
+
+
 def decode_number(row: AnyRow) -> int:
     """Return the only column of a row, a whole number."""
     return int(row[0])

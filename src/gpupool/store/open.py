@@ -4,7 +4,9 @@ Migrations live in a process of their own, because what they load (alembic) woul
 """
 
 import asyncio
+import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -56,6 +58,16 @@ def _failure(path: Path, status: int | None, told: str) -> StorageError:
     return StorageError(f"Migrating {path} failed with status {status}: {last}")
 
 
+def _forget_deleted(path: Path) -> None:
+    """Write the database anew, without what was overwritten in it."""
+    try:
+        with closing(sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)) as connection:
+            connection.execute("VACUUM")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    except sqlite3.Error as error:
+        raise StorageError(f"The database {path} cannot be written anew: {error}.") from error
+
+
 async def open_store(path: Path, *, busy_seconds: float = BUSY_SECONDS, seal: Seal | None = None) -> Store:
     """Open the migrated database at ``path``; a writer waits ``busy_seconds`` for another process's lock.
 
@@ -70,6 +82,8 @@ async def open_store(path: Path, *, busy_seconds: float = BUSY_SECONDS, seal: Se
     try:
         async with store.read() as view:
             await view.last_event_seq()
+        if seal is not None and await store.seal_clear():
+            await asyncio.to_thread(_forget_deleted, path)
     except BaseException:
         await store.close()
         raise

@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import Executable, Select, bindparam, func, select
+from sqlalchemy import Executable, Select, String, bindparam, func, select, type_coerce
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from gpupool.core.sealing import PREFIX
 from gpupool.fleet.claims import Claim
 from gpupool.fleet.devices import Device
 from gpupool.fleet.events import Event
@@ -25,6 +26,7 @@ from gpupool.store.codecs import (
     decode_command,
     decode_device,
     decode_event,
+    decode_id,
     decode_job,
     decode_node,
     decode_number,
@@ -51,6 +53,10 @@ _WORKLOAD_BY_NAME: Final = select(WORKLOADS).where(
 )
 _ALL_WORKLOADS: Final = select(WORKLOADS).order_by(WORKLOADS.c.created_at, WORKLOADS.c.id)
 _LIVING_WORKLOADS: Final = _ALL_WORKLOADS.where(~WORKLOADS.c.deleted)
+_SPEC_TEXT: Final = type_coerce(WORKLOADS.c.spec, String)
+_CLEAR_WORKLOADS: Final = select(WORKLOADS.c.id).where(
+    _SPEC_TEXT.like('%"env": {"%'), ~_SPEC_TEXT.like(f'%"{PREFIX}%')
+)
 _PLACEMENT: Final = select(PLACEMENTS).where(PLACEMENTS.c.id == bindparam("id"))
 _JOB: Final = select(JOBS).where(JOBS.c.id == bindparam("id"))
 _JOBS: Final = select(JOBS).order_by(JOBS.c.created_at.desc(), JOBS.c.id.desc())
@@ -161,6 +167,10 @@ class SqlReader:
         """Return workloads, oldest first; with ``deleted`` also those nobody wants any more."""
         found = await self._all(decode_workload, _ALL_WORKLOADS if deleted else _LIVING_WORKLOADS)
         return [self._sealing.open_workload(workload) for workload in found]
+
+    async def clear_workloads(self) -> Sequence[str]:
+        """Return the ids of workloads, deleted ones too, whose environment is kept in clear."""
+        return await self._all(decode_id, _CLEAR_WORKLOADS)
 
     async def placement(self, placement_id: str) -> Placement | None:
         """Return a placement by id."""

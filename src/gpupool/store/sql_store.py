@@ -97,6 +97,18 @@ class SqlStore:
             finally:
                 self._owner = None
 
+    async def seal_clear(self) -> int:
+        """Seal what an earlier version has kept in clear; return how many workloads that were."""
+        async with self.read() as view:
+            clear = await view.clear_workloads()
+        if clear:
+            async with self.write() as writer:
+                for workload_id in clear:
+                    workload = await writer.workload(workload_id)
+                    if workload is not None:
+                        await writer.put_workload(workload)
+        return len(clear)
+
     async def _begin(self, connection: AsyncConnection) -> None:
         """Take the write lock; StorageError when another process keeps it for longer than the limit."""
         give_up = self._clock.monotonic() + self._busy_seconds
