@@ -1,15 +1,16 @@
 """Run records and the folders they lie in."""
 
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpupool.core.errors import InvalidInputError
+from gpupool.core.errors import EnvironmentProblemError, InvalidInputError
 from gpupool.core.processes import ProcessIdentity
 from gpupool.runtimes.process.clearing import forget, prune
-from gpupool.runtimes.process.records import Phase, RunFolder, RunRecord, all_runs
+from gpupool.runtimes.process.records import Phase, RunFolder, RunRecord, all_runs, give_to
 from workloads import order
 
 PROCESS = ProcessIdentity(4242, 99, "boot")
@@ -81,3 +82,47 @@ def test_forgotten_runs_keep_their_output_until_newer_ones_push_it_out(tmp_path:
     left = {path.name for path in tmp_path.iterdir()}
     assert "pl-4" in left
     assert len(left) == 2
+
+
+def test_a_link_in_place_of_the_record_is_replaced_and_not_followed(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("planted")
+    folder = RunFolder.of(tmp_path / "runs", "pl-a")
+    folder.prepare()
+    folder.record_path.symlink_to(secret)
+    record = RunRecord(order=order(("python", "x")), host="h")
+    folder.write(record)
+    assert secret.read_text() == "planted"
+    assert not folder.record_path.is_symlink()
+    assert folder.read() == record
+
+
+def test_clearing_removes_links_and_nothing_behind_them(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    (outside / "deep").mkdir(parents=True)
+    (outside / "deep" / "kept").write_text("kept")
+    folder = RunFolder.of(tmp_path / "runs", "pl-a")
+    folder.prepare()
+    home, work, temporary = folder.private
+    (home / "link").symlink_to(outside)
+    (work / "link").symlink_to(outside / "deep" / "kept")
+    temporary.rmdir()
+    temporary.symlink_to(outside, target_is_directory=True)
+    forget(folder)
+    assert not home.exists()
+    assert not work.exists()
+    prune(tmp_path / "runs", keep=0)
+    assert not folder.path.exists()
+    assert (outside / "deep" / "kept").read_text() == "kept"
+
+
+def test_a_folder_is_given_away_and_not_what_a_link_in_its_place_leads_to(tmp_path: Path) -> None:
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.mkdir()
+    link.symlink_to(target)
+    other = 61_999 if os.geteuid() == 0 else os.geteuid()
+    give_to(link, other)
+    assert target.stat().st_uid == os.geteuid()
+    assert link.lstat().st_uid == other
+    with pytest.raises(EnvironmentProblemError, match="cannot be given"):
+        give_to(tmp_path / "nothing", os.geteuid())
