@@ -33,7 +33,7 @@ WALLS = {
 HIGH_WALLS = [wall for wall in WALLS if wall is not Wall.FOLDERS]
 
 PROBE = """
-import json, os, sys, signal, shutil
+import ctypes, json, os, sys, signal, shutil
 def tried(action):
     try:
         value = action()
@@ -46,6 +46,7 @@ def read(path):
 def write(path):
     with open(path, "ab") as file:
         file.write(b"x")
+{PRELUDE}
 actions = {ACTIONS}
 found = {name: tried(action) for name, action in actions.items()}
 open("found.json.part", "w").write(json.dumps(found)); os.rename("found.json.part", "found.json")
@@ -76,10 +77,13 @@ class Stage:
 
         await eventually(look_at, what="healthy")
 
-    async def probe(self, **actions: str) -> dict[str, str]:
+    async def probe(self, prelude: str = "", /, **actions: str) -> dict[str, str]:
         """Run a chute that tries ``actions`` (Python expressions) and return what came of each."""
         source = "{" + ", ".join(f"{name!r}: lambda: {code}" for name, code in actions.items()) + "}"
-        body = textwrap.dedent(PROBE).replace("{ACTIONS}", source) + "server.serve_forever()"
+        body = (
+            textwrap.dedent(PROBE).replace("{ACTIONS}", source).replace("{PRELUDE}", prelude)
+            + "server.serve_forever()"
+        )
         wanted = order(program(body))
         await self.healthy(wanted)
         _, work, _ = RunFolder.of(self.runs, wanted.placement_id).private
@@ -190,6 +194,11 @@ async def test_a_chute_can_do_its_own_work(stage: Stage) -> None:
 async def test_nothing_of_the_system_can_be_changed_or_signalled(stage: Stage) -> None:
     found = await stage.probe(
         etc="write('/etc/hosts')",
+        other_configuration="os.listdir('/etc')",
+        kernel="os.listdir('/sys/kernel')",
+        terminals="os.listdir('/dev/pts')",
+        others_memory="os.listdir('/dev/shm')",
+        devices="os.listdir('/dev')",
         shadow="read('/etc/shadow')",
         usr="write('/usr/planted')",
         code=f"write({json.__file__!r})",
@@ -201,6 +210,29 @@ async def test_nothing_of_the_system_can_be_changed_or_signalled(stage: Stage) -
     if not HERE.scoped and stage.wall is Wall.ALLOW_LIST:
         assert found.pop("agent") == "DONE"
     assert {name: result for name, result in found.items() if not refused(result)} == {}
+
+
+HANDLE = """
+class Handle(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_uint), ("kind", ctypes.c_int), ("bytes", ctypes.c_ubyte * 128)]
+def by_handle(path):
+    libc, handle, mount = ctypes.CDLL(None, use_errno=True), Handle(128), ctypes.c_int()
+    if libc.name_to_handle_at(-100, path.encode(), ctypes.byref(handle), ctypes.byref(mount), 0):
+        raise OSError(ctypes.get_errno(), "no handle")
+    opened = libc.open_by_handle_at(os.open(".", os.O_RDONLY), ctypes.byref(handle), os.O_RDONLY)
+    if opened < 0:
+        raise OSError(ctypes.get_errno(), "not opened")
+    return os.read(opened, 100)
+"""
+
+
+async def test_the_capability_that_reads_past_modes_opens_no_file_by_its_handle(stage: Stage) -> None:
+    secret = stage.home / "keys" / "operator.token"
+    own = "(write('own'), by_handle(os.getcwd() + '/own'))[1]"
+    found = await stage.probe(HANDLE, secret=f"by_handle({str(secret)!r})", own=own)
+    assert refused(found["secret"])
+    # Where the capability is there at all, the call works: it is the allow-list that refuses.
+    assert found["own"] == ("DONE b'x'" if stage.wall is Wall.OWN_USER else "PermissionError")
 
 
 async def test_what_a_process_must_not_have_it_does_not_have(stage: Stage) -> None:

@@ -29,25 +29,14 @@ _SEARCH: Final = 2
 and a checkout below /root. What it opens there is still only what the allow-list names."""
 _NEEDED: Final = {0: "CHOWN", _SEARCH: "DAC_READ_SEARCH", 5: "KILL", 6: "SETGID", 7: "SETUID", 8: "SETPCAP"}
 _SYSTEM: Final = (
-    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt", "/nix/store", "/proc", "/sys"),
-    *("/run/systemd/resolve", "/run/opengl-driver", "/var/lib/ca-certificates"),
-    *(
-        "/etc/alternatives",
-        "/etc/ca-certificates",
-        "/etc/ssl",
-        "/etc/pki",
-        "/etc/OpenCL",
-        "/etc/vulkan",
-        "/etc/glvnd",
-    ),
-    *(
-        "/etc/fonts",
-        "/etc/ld.so.cache",
-        "/etc/ld.so.conf",
-        "/etc/ld.so.conf.d",
-        "/etc/localtime",
-        "/etc/timezone",
-    ),
+    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/nix/store", "/proc"),
+    *("/opt/rocm", "/opt/amdgpu", "/opt/intel", "/opt/nvidia", "/opt/conda"),
+    *("/sys/devices", "/sys/class", "/sys/bus", "/sys/dev", "/sys/block", "/sys/module", "/sys/fs/cgroup"),
+    *("/sys/kernel/mm", "/run/systemd/resolve", "/run/opengl-driver", "/var/lib/ca-certificates"),
+    *("/etc/alternatives", "/etc/OpenCL", "/etc/vulkan", "/etc/glvnd", "/etc/nvidia", "/etc/fonts"),
+    *("/etc/ca-certificates", "/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/pki/ca-trust"),
+    *("/etc/pki/tls/certs", "/etc/pki/tls/cert.pem", "/etc/pki/tls/openssl.cnf"),
+    *("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime", "/etc/timezone"),
     *(
         "/etc/hosts",
         "/etc/host.conf",
@@ -56,22 +45,16 @@ _SYSTEM: Final = (
         "/etc/gai.conf",
         "/etc/passwd",
     ),
-    *("/etc/group", "/etc/services", "/etc/protocols", "/etc/mime.types", "/etc/os-release", "/etc/nvidia"),
-    *("/etc/magic", "/etc/terminfo", "/etc/inputrc", "/etc/locale.alias", "/etc/login.defs"),
+    *("/etc/group", "/etc/services", "/etc/protocols", "/etc/mime.types", "/etc/os-release", "/etc/magic"),
+    *("/etc/terminfo", "/etc/inputrc", "/etc/locale.alias", "/etc/login.defs"),
 )
+"""Only what holds no secret, whatever its mode: the capability above reads past modes. So neither all of /etc/ssl, with
+its private keys, nor of /opt and /sys/kernel."""
 _DEVICES: Final = (
-    *(
-        "/dev/null",
-        "/dev/zero",
-        "/dev/full",
-        "/dev/random",
-        "/dev/urandom",
-        "/dev/tty",
-        "/dev/ptmx",
-        "/dev/pts",
-    ),
+    *("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"),
     *("/dev/dri", "/dev/kfd", "/dev/nvidia-caps", "/dev/infiniband"),
 )
+"""No terminals: what somebody types there is for nobody else."""
 
 
 class Wall(StrEnum):
@@ -131,7 +114,8 @@ class Confinement:
         graphics = Path("/dev").glob("nvidia*")
         return {
             "read": [str(path) for path in dict.fromkeys((*code, *shared))],
-            "write": [str(path) for path in (*folder.private, kernels, Path("/dev/shm"))],  # noqa: S108
+            "write": [str(path) for path in (*folder.private, kernels)],
+            "shared memory": ["/dev/shm"],  # noqa: S108
             "device": [*_DEVICES, *map(str, graphics)],
             "output": [str(folder.output)],
         }

@@ -25,11 +25,14 @@ _CAPABILITY_VERSION: Final = 0x20080522
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1, 2, 4, 8
 _CHANGES: Final = 0x1FF0
 """Removing and making entries of every kind."""
+_REMOVE_FILE, _MAKE_FILE = 1 << 5, 1 << 8
 _REFER, _TRUNCATE, _IOCTL = 1 << 13, 1 << 14, 1 << 15
 _OF_FILES: Final = EXECUTE | WRITE_FILE | READ_FILE | _TRUNCATE | _IOCTL
 RIGHTS: Final[Mapping[str, int]] = {
     "read": EXECUTE | READ_FILE | READ_DIR,
     "write": EXECUTE | READ_FILE | READ_DIR | WRITE_FILE | _CHANGES | _REFER | _TRUNCATE,
+    # By name only: who may not list it does not find what others have in it.
+    "shared memory": READ_FILE | WRITE_FILE | _MAKE_FILE | _REMOVE_FILE | _TRUNCATE,
     "device": READ_FILE | READ_DIR | WRITE_FILE | _IOCTL,
     "output": WRITE_FILE | READ_FILE | _TRUNCATE,
 }
