@@ -55,6 +55,7 @@ _DEVICES: Final = (
     *("/dev/dri", "/dev/kfd", "/dev/nvidia-caps", "/dev/infiniband"),
 )
 """No terminals: what somebody types there is for nobody else."""
+SHARED_MEMORY: Final = Path("/dev") / "shm"
 
 
 class Wall(StrEnum):
@@ -115,7 +116,7 @@ class Confinement:
         return {
             "read": [str(path) for path in dict.fromkeys((*code, *shared))],
             "write": [str(path) for path in (*folder.private, kernels)],
-            "shared memory": ["/dev/shm"],  # noqa: S108
+            "shared memory": [str(SHARED_MEMORY)],
             "device": [*_DEVICES, *map(str, graphics)],
             "output": [str(folder.output)],
         }
@@ -143,7 +144,16 @@ def look() -> Offer:
     lacking = [name for number, name in _NEEDED.items() if not _capabilities() >> number & 1]
     if lacking:
         return Offer(Wall.ALLOW_LIST, f"the agent lacks the capabilities {', '.join(lacking)}", scoped)
+    if not has_users(Path("/proc/self/uid_map").read_text()):
+        why = f"the agent is root of a user namespace without the users {FIRST_UID} to {LAST_UID} (a rootless container)"
+        return Offer(Wall.ALLOW_LIST, why, scoped)
     return Offer(Wall.OWN_USER, "", scoped)
+
+
+def has_users(uid_map: str) -> bool:
+    """Tell whether a user namespace with this map has every user that may be given away; outside one it has."""
+    rows = [[int(number) for number in line.split()] for line in uid_map.splitlines()]
+    return any(first <= FIRST_UID and first + count > LAST_UID for first, _, count in rows)
 
 
 def draw_uid(taken: Collection[int]) -> int:
