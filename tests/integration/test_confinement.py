@@ -277,6 +277,25 @@ async def test_each_placement_has_a_user_of_its_own_and_leaves_nothing_running(t
         assert running(users[1]) != []
 
 
+async def test_shared_memory_of_a_forgotten_placement_is_freed(tmp_path: Path) -> None:
+    async with stage_on(tmp_path / "home", WALLS[0]) as stage:
+        keeping = program(
+            "open(f'/dev/shm/kept-by-{os.getpid()}', 'w').write('x' * 100)\nserver.serve_forever()"
+        )
+        wanted = order(keeping)
+        await stage.healthy(wanted)
+        (seen,) = await stage.runtime.instances()
+        name = f"kept-by-{seen.pid}"
+        assert name in os.listdir("/dev/shm")
+        await stage.runtime.stop(wanted.placement_id)
+        await stage.runtime.forget(wanted.placement_id)
+        # Without a user of its own nobody can tell whose it was.
+        stays = stage.wall is not Wall.OWN_USER
+        assert (name in os.listdir("/dev/shm")) is stays
+        if stays:
+            os.unlink(f"/dev/shm/{name}")
+
+
 def running(uid: int | None) -> list[int]:
     """Return the pids of a user."""
     return [pid for pid, real in real_users() if real == uid and identify(pid) is not None]

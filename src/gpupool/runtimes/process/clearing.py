@@ -1,23 +1,39 @@
 """Clearing away what exited runs leave on disk, while their output stays readable for a time."""
 
+import os
 import shutil
+from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from gpupool.core import failpoints
+from gpupool.runtimes.process.confinement import SHARED_MEMORY, own_users
 from gpupool.runtimes.process.records import RunFolder
 
 KEPT_OUTPUTS: Final = 50
 """Runs whose output stays after they are forgotten; the oldest go first."""
 
 
-def forget(folder: RunFolder) -> None:
-    """Drop the record and the private folders of an exited run; the output stays."""
+def forget(folder: RunFolder, uid: int | None = None) -> None:
+    """Drop the record, the private folders and what the user ``uid`` left in shared memory; the output stays."""
     failpoints.reach("runtime.forget.before")
+    free_shared_memory(own_users([uid]))
     folder.record_path.unlink(missing_ok=True)
     failpoints.reach("runtime.forget.after")
     for private in folder.private:
         shutil.rmtree(private, ignore_errors=True)
+
+
+def free_shared_memory(uids: Collection[int], folder: Path = SHARED_MEMORY) -> None:
+    """Remove the files of the users ``uids`` from shared memory: nobody else would, and they take up the machine's."""
+    if not uids or not folder.is_dir():
+        return
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            with suppress(OSError):
+                if entry.stat(follow_symlinks=False).st_uid in uids:
+                    os.unlink(entry.path)
 
 
 def prune(runs: Path, keep: int = KEPT_OUTPUTS) -> None:

@@ -101,7 +101,7 @@ class ProcessRuntime:
         del self._supervisors[placement_id]
         self._uncut.discard(placement_id)
         folder = RunFolder.of(self._around.runs, placement_id)
-        await asyncio.to_thread(clearing.forget, folder)
+        await asyncio.to_thread(clearing.forget, folder, supervisor.record.uid)
         await asyncio.to_thread(clearing.prune, self._around.runs)
 
     async def log_tail(self, placement_id: str, lines: int) -> str:
