@@ -2,12 +2,14 @@
 
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
 import pytest
 
 from gpupool.core.home import Home
+from gpupool.runtimes.process.cleanup import end_all
 from light_pool import LightPool, endpoints
 from small_disk import SmallDisk
 from up_run import UpRun
@@ -88,7 +90,9 @@ async def test_a_full_disk_costs_changes_only_while_it_is_full(tmp_path: Path) -
 
 async def test_an_order_waits_for_space_on_the_nodes_disk(tmp_path: Path) -> None:
     """The agent acknowledges nothing that it cannot keep; the order comes again once it can."""
-    with SmallDisk(tmp_path / "node") as disk:
+    with SmallDisk(tmp_path / "node") as disk, ExitStack() as after:
+        # The pool ends only the runs of its own folder; these are found by their marks.
+        after.callback(end_all, disk.path / "agent" / "runs", [], (), 5.0)
         async with LightPool(tmp_path / "pool") as pool:
             pool.agent.prefix = disk.prefix
             pool.agent.env |= {
