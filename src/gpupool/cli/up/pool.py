@@ -68,11 +68,11 @@ class Pool:
             time.sleep(_TICK)
 
     def stop(self) -> None:
-        """End everything in good order: the agent with all it runs, then gateway and control; force what stays."""
-        self.agent.stop(signal.SIGTERM)
-        self.agent.wait_gone(_AGENT_GRACE)
-        for child in (self.gateway, self.control):
+        """End everything in good order: gateway and agent, then control, which hears the goodbye; force what stays."""
+        for child in (self.gateway, self.agent):
             child.stop(signal.SIGTERM)
+        self.agent.wait_gone(_AGENT_GRACE)
+        self.control.stop(signal.SIGTERM)
         deadline = time.monotonic() + _GRACE
         for child in (self.gateway, self.control):
             child.wait_gone(deadline - time.monotonic())
