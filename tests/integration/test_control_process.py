@@ -123,7 +123,7 @@ async def test_its_secrets_are_its_owners_only_and_stay(control: ControlProcess)
     process = control.start()
     await control.ready()
     keys = {path.name: path.read_text() for path in (control.home / "keys").iterdir()}
-    assert set(keys) == {"operator.token", "service.token", "join.token"}
+    assert set(keys) == {"operator.token", "service.token", "join.token", "seal.key"}
     assert len(set(keys.values())) == 3
     for path in (*(control.home / "keys").iterdir(), control.home / "data" / "pool.db"):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600

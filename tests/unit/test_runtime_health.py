@@ -59,8 +59,8 @@ def test_the_start_time_out_counts_from_the_launch() -> None:
 
 def test_probes_grow_apart_until_healthy_and_are_then_steady() -> None:
     judge = HealthJudge(TIMINGS, 0.0, 10.0)
-    pauses = [judge.next_pause() for _ in range(6)]
-    assert pauses[0] == 0.25
+    pauses = [judge.next_pause() for _ in range(12)]
+    assert pauses[0] == 0.1
     assert pauses == sorted(pauses)
     assert pauses[-1] == 1.0
     judge.note(None, 5.0)

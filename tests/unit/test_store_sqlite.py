@@ -50,7 +50,11 @@ async def test_writer_and_readers_are_set_up_for_safety(store: SqlStore) -> None
         assert (await view._connection.execute(text("PRAGMA query_only"))).scalar_one() == 1
 
 
-@pytest.mark.parametrize("name", STATEMENTS)
+ONCE_AT_START = {"_CLEAR_WORKLOADS"}
+"""Looks at every workload, once in a process's life; an index would cost each later write."""
+
+
+@pytest.mark.parametrize("name", sorted(STATEMENTS.keys() - ONCE_AT_START))
 async def test_no_statement_walks_a_whole_table_or_sorts(store: SqlStore, name: str) -> None:
     named = str(STATEMENTS[name].compile(dialect=sqlite.dialect(paramstyle="named")))
     parameters = dict.fromkeys(re.findall(r":(\w+)", named), 1)
