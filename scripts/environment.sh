@@ -53,9 +53,14 @@ stop() {
 }
 
 packages_in_place() {
-    # Count what the installer has put there so far.
+    # Say what the installer has put there so far, and what it still does once all of it is there.
     set -- "$venv"/lib/python*/site-packages/*.dist-info
-    if [ -e "$1" ]; then echo ", $# packages in place"; fi
+    [ -e "$1" ] || return 0
+    if [ "$#" -ge "$(grep -c '==' "${lock:-/dev/null}")" ]; then
+        echo ": all $# packages in place, compiling them"
+    else
+        echo ": $# packages in place"
+    fi
 }
 
 spin() {
@@ -64,7 +69,7 @@ spin() {
     while kill -0 "$$" 2>/dev/null; do
         if [ -t 2 ]; then
             case $((beats % 4)) in 0) mark='|' ;; 1) mark=/ ;; 2) mark=- ;; *) mark="\\" ;; esac
-            printf '\r\033[K[%3d s] %s %s%s' "$(elapsed)" "$1" "$mark" "$(packages_in_place)" >&2
+            printf '\r\033[K[%3d s] %s %s%s' "$(elapsed)" "$mark" "$1" "$(packages_in_place)" >&2
             sleep 0.2 >/dev/null 2>&1 || sleep 1
         else
             if [ $((beats % 5)) -eq 4 ]; then say "$1 ... still working$(packages_in_place)"; fi

@@ -23,6 +23,15 @@ hypothesis.settings.register_profile("gpupool", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("gpupool")
 
 
+_TIERS = ("unit", "contract", "integration", "browser", "chaos")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run quick tiers first, so that a plain mistake shows in the first minute."""
+    order = {CHECKOUT / "tests" / tier: number for number, tier in enumerate(_TIERS)}
+    items.sort(key=lambda item: order.get(item.path.parent, len(_TIERS)))
+
+
 @pytest.fixture(scope="session")
 def checkout() -> Path:
     """The root of the source tree under test."""

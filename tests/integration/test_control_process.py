@@ -124,7 +124,7 @@ async def test_its_secrets_are_its_owners_only_and_stay(control: ControlProcess)
     await control.ready()
     keys = {path.name: path.read_text() for path in (control.home / "keys").iterdir()}
     assert set(keys) == {"operator.token", "service.token", "join.token", "seal.key"}
-    assert len(set(keys.values())) == 3
+    assert len(set(keys.values())) == 4
     for path in (*(control.home / "keys").iterdir(), control.home / "data" / "pool.db"):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(control.home.stat().st_mode) == 0o700

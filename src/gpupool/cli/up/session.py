@@ -129,7 +129,9 @@ class Session:
                 time.sleep(0.05)
 
     def _proof(self, client: "ControlClient") -> ProofResult:
-        with self.progress.waiting("compiling the recompute kernels (first start: about ten seconds)"):
+        with self.progress.waiting(
+            "compiling the kernels (first start only, 10 to 30 s)"
+        ):
             wait_active(client, RECOMPUTE_NAME, _ACTIVE_SECONDS, self.progress.say, self._known)
         self.progress.say(
             f"recompute server ready; sending it a real k=32 mainnet proof truncated to C{self.plan.level}"
