@@ -59,13 +59,38 @@ def error_of(status: int, body: Any) -> errors.GpupoolError:
 def describe(error: ValidationError) -> str:
     """Return one line a fault: where it is and what is wrong, without echoing the input."""
     return "; ".join(
-        f"{'.'.join(str(part) for part in fault['loc']) or 'input'}: {_words(fault)}"
+        f"{'.'.join(str(part) for part in fault['loc']) or 'input'}: {words_of(fault)}"
         for fault in error.errors()[:10]
     )
 
 
-def _words(fault: "ErrorDetails") -> str:
-    """Return what is wrong in our own words where pydantic's say little."""
-    return (
-        "unknown field" if fault["type"] == "extra_forbidden" else fault["msg"].removeprefix("Value error, ")
-    )
+_WORDS: Final = {
+    "extra_forbidden": "unknown field",
+    "missing": "this field is needed",
+    "string_type": 'takes a text; put quotes around it, such as "60"',
+    "list_type": "takes a list",
+    "dict_type": "takes a mapping",
+    "int_type": "takes a whole number",
+    "int_parsing": "takes a whole number",
+    "int_from_float": "takes a whole number",
+    "float_type": "takes a number",
+    "float_parsing": "takes a number",
+    "bool_type": "takes true or false",
+    "bool_parsing": "takes true or false",
+    "greater_than": "takes more than {gt:g}",
+    "greater_than_equal": "takes {ge:g} or more",
+    "less_than": "takes less than {lt:g}",
+    "less_than_equal": "takes {le:g} or less",
+    "string_too_long": "takes at most {max_length} characters",
+    "string_too_short": "may not be empty",
+    "too_long": "takes at most {max_length} entries",
+    "literal_error": "takes {expected}",
+}
+
+
+def words_of(fault: "ErrorDetails") -> str:
+    """Return what is wrong in our own words where we have some, without echoing the input."""
+    known = _WORDS.get(fault["type"])
+    if known is not None:
+        return known.format(**fault.get("ctx", {}))
+    return fault["msg"].removeprefix("Value error, ")

@@ -1,36 +1,33 @@
 """The workload spec that people write: a small YAML file.
 
-`parse_spec` reads it strictly: an unknown field, a wrong type or a broken line is refused with line and column,
-and nothing is changed.
+`parse_spec` reads it strictly: an unknown field, a wrong type, a broken line or a wish that cannot be fulfilled is
+refused with line and column, and nothing is changed.
 """
 
-from typing import Annotated, Any, Final, Literal, Self
+from collections.abc import Iterator
+from typing import Annotated, Final, Literal, LiteralString, Self
 
-import yaml
 from pydantic import Field, StringConstraints, ValidationError, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from gpupool.contracts.base import Input, Name
-from gpupool.contracts.problems import describe
-from gpupool.core.errors import InvalidInputError, TooLargeError
+from gpupool.contracts.spec_sense import Place, senseless
+from gpupool.contracts.spec_text import MAX_DEPTH, MAX_SPEC_BYTES, MalformedSpecError, read_text
+from gpupool.contracts.spec_words import spec_words
+from gpupool.core.errors import InvalidInputError, NotFoundError
 from gpupool.core.ports import RESERVED_PORTS
 from gpupool.fleet.workloads import Protocol, Selector, WorkloadKind, WorkloadSpec
 
-MAX_SPEC_BYTES: Final = 64 * 1024
-MAX_DEPTH: Final = 8
-"""Levels of lists and mappings in a spec; a spec needs three."""
+__all__ = ["MAX_DEPTH", "MAX_SPEC_BYTES", "MalformedSpecError", "SpecFile", "check_sense", "parse_spec"]
+
+_TEXTS: Final = frozenset({"command", "include", "exclude", "models", "env"})
+_SHOWN_FAULTS: Final = 10
 _NO_NUL: Final = r"^[^\x00]*$"
 _Argument = Annotated[str, StringConstraints(min_length=1, max_length=4096, pattern=_NO_NUL)]
 _ModelName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:@+-]{0,199}$")]
 _ShortRef = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]{1,40}$")]
 _VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
 _VariableValue = Annotated[str, StringConstraints(max_length=8192, pattern=_NO_NUL)]
-
-
-class MalformedSpecError(InvalidInputError):
-    """The workload spec is not valid."""
-
-    code = "malformed_spec"
-    default_remedy = "Correct the file and deploy again; nothing was changed."
 
 
 class SpecFile(Input):
@@ -85,14 +82,16 @@ class SpecFile(Input):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if bool(self.command) == bool(self.image):
-            raise ValueError("give either a command or an image")
+        if self.command and self.image:
+            raise _fault("image", "an image and a command are both given; keep one of them")
+        if not self.command and not self.image:
+            raise _fault("name", "give a command: what is to run")
         if self.openai and not self.models:
-            raise ValueError("an openai workload names at least one model")
+            raise _fault("openai", "an openai workload names at least one model; add models: [my-model]")
         if self.gpu_count == 0 and not self.private:
-            raise ValueError("a workload without GPUs is private")
+            raise _fault("private", "a workload without GPUs is private")
         if self.kind == "recompute" and self.openai:
-            raise ValueError("a recompute server does not speak the OpenAI API")
+            raise _fault("openai", "a recompute server does not speak the OpenAI API")
         return self
 
     def to_spec(self) -> WorkloadSpec:
@@ -127,84 +126,55 @@ class SpecFile(Input):
         )
 
 
+def _fault(field: LiteralString, words: LiteralString) -> PydanticCustomError:
+    """Return the fault of several fields together, which is shown at one of them."""
+    return PydanticCustomError("inconsistent", words, {"field": field})
+
+
 def parse_spec(text: str, source: str = "spec") -> SpecFile:
     """Return the spec in ``text`` (YAML, at most 64 KiB); raise MalformedSpecError naming ``source``, line and column."""
-    if len(text.encode()) > MAX_SPEC_BYTES:
-        raise TooLargeError(f"{source} is larger than {MAX_SPEC_BYTES} bytes.")
+    read = read_text(text, source, _TEXTS)
     try:
-        _check_form(text, source)
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        value = yaml.safe_load(text)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        raise MalformedSpecError(
-            f"{_at(source, mark)}: {error.problem or error.context or 'not YAML'}."
-        ) from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise MalformedSpecError(f"{source}: not YAML ({type(error).__name__}).") from error
-    _check_keys(node, source)
-    if not isinstance(value, dict):
-        raise MalformedSpecError(f"{source}:1:1: a spec is a mapping of fields to values.")
-    try:
-        return SpecFile.model_validate(value)
+        spec = SpecFile.model_validate(read.value)
     except ValidationError as error:
-        faults = [f"{source}:{_place(node, fault['loc'])}" for fault in error.errors()[:10]]
-        lines = "; ".join(
-            f"{place}: {text}" for place, text in zip(faults, describe(error).split("; "), strict=False)
-        )
-        raise MalformedSpecError(lines + ".") from error
+        faults = [
+            (_place_of(fault["loc"], fault.get("ctx", {})), spec_words(fault)) for fault in error.errors()
+        ]
+        raise _malformed(f"{read.at(*place)}: {_named(place, words)}" for place, words in faults) from error
+    faults = [*senseless(spec), *_unknown_models(spec)]
+    if faults:
+        raise _malformed(f"{read.at(*place)}: {_named(place, words)}" for place, words in faults)
+    return spec
 
 
-def _at(source: str, mark: Any) -> str:
-    """Return ``source:line:column`` of a mark in the text, or the source alone where there is none."""
-    return f"{source}:{mark.line + 1}:{mark.column + 1}" if mark else source
+def check_sense(spec: SpecFile) -> None:
+    """Raise InvalidInputError where the spec asks for what no pool could give."""
+    faults = [_named(place, words) for place, words in senseless(spec)]
+    if faults:
+        raise InvalidInputError("; ".join(faults[:_SHOWN_FAULTS]) + ".")
 
 
-def _check_form(text: str, source: str) -> None:
-    """Raise MalformedSpecError for what only serves to exhaust or mislead a reader: deep nesting, aliases, and tags."""
-    depth = 0
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
-        if isinstance(event, yaml.AliasEvent):
-            raise MalformedSpecError(f"{_at(source, event.start_mark)}: a spec has no aliases (*name).")
-        if getattr(event, "tag", None) is not None:
-            raise MalformedSpecError(f"{_at(source, event.start_mark)}: a spec has no tags (!name).")
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-        if depth > MAX_DEPTH:
-            raise MalformedSpecError(
-                f"{_at(source, event.start_mark)}: nested deeper than {MAX_DEPTH} levels."
-            )
+def _malformed(lines: Iterator[str]) -> MalformedSpecError:
+    return MalformedSpecError("; ".join(list(lines)[:_SHOWN_FAULTS]) + ".")
 
 
-def _check_keys(node: Any, source: str) -> None:
-    """Raise MalformedSpecError where a mapping has a key twice: only one of its values could count."""
-    if not isinstance(node, yaml.MappingNode):
-        return
-    seen = set()
-    for key, value in node.value:
-        if isinstance(key, yaml.ScalarNode) and key.value in seen:
-            raise MalformedSpecError(
-                f"{_at(source, key.start_mark)}: the field {key.value[:100]} stands here a second time."
-            )
-        seen.add(getattr(key, "value", None) if isinstance(key, yaml.ScalarNode) else None)
-        _check_keys(value, source)
+def _place_of(loc: Place, context: dict[str, object]) -> Place:
+    field = context.get("field")
+    return loc if loc or field is None else (str(field),)
 
 
-def _place(node: Any, path: tuple[int | str, ...]) -> str:
-    """Return ``line:column`` of the deepest node that ``path`` reaches."""
-    for part in path:
-        inner = _step(node, part)
-        if inner is None:
-            break
-        node = inner
-    return f"{node.start_mark.line + 1}:{node.start_mark.column + 1}"
+def _named(place: Place, words: str) -> str:
+    return f"{'.'.join(map(str, place)) or 'spec'}: {words}"
 
 
-def _step(node: Any, part: int | str) -> Any | None:
-    if isinstance(node, yaml.MappingNode):
-        return next((value for key, value in node.value if getattr(key, "value", None) == str(part)), None)
-    if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
-        return node.value[part]
-    return None
+def _unknown_models(spec: SpecFile) -> Iterator[tuple[Place, str]]:
+    """Yield each GPU model that the catalog lacks, with the ones that are spelt much like it."""
+    for field, models in (("include", spec.include), ("exclude", spec.exclude)):
+        for number, model in enumerate(models):
+            # Most specs name no model, and need no catalog.
+            from gpupool.catalog import Catalog
+
+            try:
+                Catalog.load().get(model)
+            except NotFoundError as error:
+                yield (field, number), error.message.rstrip(".")

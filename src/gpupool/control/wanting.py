@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Final
 
 from gpupool.catalog import Catalog
-from gpupool.contracts.spec import SpecFile
+from gpupool.contracts.spec import SpecFile, check_sense
 from gpupool.control.pool import Change
 from gpupool.core.errors import InvalidInputError, LimitReachedError, NotFoundError
 from gpupool.core.ids import new_id
@@ -30,6 +30,7 @@ async def deploy(change: Change, file: SpecFile, catalog: Catalog) -> tuple[Work
     A changed spec gets the next version; a changed number of replicas does not. Deploying the same again ends a
     back-off: the person asks for a try now. A secret that comes hidden, as the API shows it, keeps its value.
     """
+    check_sense(file)
     spec = file.to_spec()
     check_models(spec, catalog)
     old = await change.writer.workload_by_name(spec.name)
