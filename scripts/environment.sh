@@ -56,7 +56,7 @@ packages_in_place() {
     # Say what the installer has put there so far, and what it still does once all of it is there.
     set -- "$venv"/lib/python*/site-packages/*.dist-info
     [ -e "$1" ] || return 0
-    if [ "$#" -ge "$(grep -c '==' "${lock:-/dev/null}")" ]; then
+    if [ -f "$lock" ] && [ "$#" -ge "$(grep -c '==' "$lock")" ]; then
         echo ": all $# packages in place, compiling them"
     else
         echo ": $# packages in place"
@@ -362,7 +362,7 @@ install_environment() {
         "Run the same command again; if it stays, report it with that log."
     fingerprint "$made_set" >"$stamp.new" && mv -f "$stamp.new" "$stamp"
     unfinished=
-    say "Installed$(packages_in_place)"
+    say "Installed"
     trap - EXIT INT TERM HUP
 }
 
