@@ -16,6 +16,7 @@ from aiohttp import web
 
 from gpupool.core.processes import ProcessIdentity, identify
 from gpupool.fleet.ports.runtime import Instance, InstanceState, LaunchOrder
+from gpupool.runtimes.process import confinement
 from gpupool.runtimes.process.ending import survivors
 from gpupool.runtimes.process.health import HealthTimings
 from gpupool.runtimes.process.runtime import ProcessRuntime
@@ -367,3 +368,14 @@ async def test_a_fault_of_the_runtime_itself_ends_the_run_and_is_told(
     wanted = order(HEALTHY)
     await stage.runtime.launch(wanted)
     assert await stage.over(wanted) == "fault: ZeroDivisionError in the agent, whose log says more"
+
+
+async def test_code_outside_the_wall_is_named_in_the_reason(stage: Stage, tmp_path: Path) -> None:
+    script = tmp_path / "app.py"
+    script.write_text("raise SystemExit(2)")
+    wanted = order(("python", str(script)))
+    await stage.runtime.launch(wanted)
+    reason = await stage.over(wanted)
+    assert reason.startswith("exit: code 2 after ")
+    named = f"the pool's wall keeps workloads from reading {script}: " in reason
+    assert named is (confinement.look().wall is not confinement.Wall.FOLDERS)

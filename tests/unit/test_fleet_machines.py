@@ -107,6 +107,14 @@ def test_a_move_keeps_the_time_and_the_reason_and_no_move_changes_nothing() -> N
     assert (job.changed_at, job.reason) == (later(2), "exit 3")
 
 
+def test_a_placement_that_is_active_again_forgets_why_it_was_not() -> None:
+    placement = a_placement("wl-1", "node-1").moved(PlacementState.STARTING, later(1))
+    verifying = placement.moved(PlacementState.VERIFYING, later(2), "exit: code 1")
+    assert verifying.reason == "exit: code 1"
+    assert verifying.moved(PlacementState.ACTIVE, later(3)).reason is None
+    assert verifying.moved(PlacementState.ACTIVE, later(3), "exit: code 1").reason is None
+
+
 @given(st.sampled_from(PlacementState), st.sampled_from(PlacementState))
 def test_a_path_is_made_of_listed_moves_and_ends_where_it_should(
     old: PlacementState, new: PlacementState

@@ -84,9 +84,25 @@ def test_last_words_are_short_and_printable(tmp_path: Path) -> None:
     path = tmp_path / "output.log"
     assert last_words(path) == ""
     path.write_text("start\nTraceback\n\x1b[31mValueError: bad\x1b[0m\n\n")
-    assert last_words(path) == "Traceback |  [31mValueError: bad [0m"
+    assert last_words(path) == "Traceback | ValueError: bad"
     path.write_text("z" * 5000)
-    assert len(last_words(path)) == 300
+    assert last_words(path) == "z" * 157 + "..."
+
+
+def test_last_words_are_whole_lines(tmp_path: Path) -> None:
+    path = tmp_path / "output.log"
+    path.write_text("a" * 4090 + " cut in the middle\nthe end\n")
+    assert last_words(path) == "the end"
+    path.write_text("b" * 150 + "\nno room for two\n")
+    assert last_words(path) == "no room for two"
+
+
+def test_of_a_structured_line_event_and_error_are_the_last_words(tmp_path: Path) -> None:
+    path = tmp_path / "output.log"
+    path.write_text('{"level": "error", "event": "not started", "error": "no weights", "at": 1}\n')
+    assert last_words(path) == "not started: no weights"
+    path.write_text('{"event": "over", "at": 1}\n{"a": 1}\n{"torn\n')
+    assert last_words(path) == '{"a": 1} | {"torn'
 
 
 def test_last_words_of_an_earlier_launch_are_not_taken_for_this_one_s(tmp_path: Path) -> None:

@@ -84,6 +84,6 @@ def test_the_any_address_is_asked_through_loopback() -> None:
 def test_reasons_start_with_a_stable_word() -> None:
     assert exit_reason(0, 1.23, "") == "exit: code 0 after 1.2 s"
     assert exit_reason(3, 1.0, "bad") == "exit: code 3 after 1.0 s: bad"
-    assert exit_reason(-9, 1.0, "") == "signal: SIGKILL after 1.0 s"
+    assert exit_reason(-9, 1.0, "half of a lin") == "signal: SIGKILL after 1.0 s"
     assert exit_reason(-99, 1.0, "") == "signal: number 99 after 1.0 s"
     assert exit_reason(None, 1.0, "") == "exit: code unknown after 1.0 s"

@@ -45,7 +45,7 @@ async def move_placement(
             workload=workload.name if workload else None,
             node_id=placement.node_id,
             version=placement.workload_version,
-            reason=placement.reason if step is to else None,
+            reason=(reason or placement.reason) if step is to else None,
         )
     return placement
 

@@ -70,7 +70,8 @@ class Placement:
         PLACEMENT_MACHINE.check(self.state, to, self.id)
         if to is self.state:
             return self
-        return replace(self, state=to, changed_at=at, reason=reason or self.reason)
+        kept = None if to is PlacementState.ACTIVE else reason or self.reason
+        return replace(self, state=to, changed_at=at, reason=kept)
 
     @property
     def live(self) -> bool:

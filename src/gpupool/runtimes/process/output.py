@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import BinaryIO, Final, cast
 
 from gpupool.core.errors import NotFoundError
+from gpupool.runtimes.process.closing_words import closing_words
 
 MOST_BYTES: Final = 8 * 1024 * 1024
 OLDER_FILES: Final = 2
 """Kept beside the present file, as ``output.log.1`` and ``.2``."""
 MOST_TAIL_BYTES: Final = 1024 * 1024
 _PIECE_BYTES: Final = 256 * 1024
-_REASON_CHARACTERS: Final = 300
+_LAST_BYTES: Final = 4096
 
 
 def rotate(path: Path, most_bytes: int = MOST_BYTES) -> bool:
@@ -83,7 +84,7 @@ def size_of(path: Path) -> int:
 
 
 def last_words(path: Path, since: int = 0) -> str:
-    """Return the last line or lines of the output, at most 300 characters, for a reason; empty when there are none.
+    """Return the last line or two of the output, at most 160 characters, for a reason; empty when there are none.
 
     ``since``: the size at the launch, so that an earlier launch's words are not taken for this one's.
     """
@@ -91,10 +92,8 @@ def last_words(path: Path, since: int = 0) -> str:
     fresh = size - since if size >= since else size
     if not fresh:
         return ""
-    text = _end_of(path, min(fresh, 4096)).decode(errors="replace")
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    printable = "".join(character if character.isprintable() else " " for character in " | ".join(lines[-2:]))
-    return printable[-_REASON_CHARACTERS:]
+    end = _end_of(path, min(fresh, _LAST_BYTES)).decode(errors="replace")
+    return closing_words(end, whole=fresh <= _LAST_BYTES)
 
 
 def copy_at_most(source: BinaryIO, target: BinaryIO, most: int) -> None:

@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Final
 
 import aiohttp
@@ -20,6 +21,7 @@ from gpupool.core.ids import new_id
 from gpupool.core.processes import ProcessIdentity
 from gpupool.fleet.ports.runtime import Instance, InstanceState, LaunchOrder
 from gpupool.runtimes.process import probing
+from gpupool.runtimes.process.closed_paths import closed_path
 from gpupool.runtimes.process.ending import end_workload, survivors
 from gpupool.runtimes.process.environment import (
     Surroundings,
@@ -30,7 +32,7 @@ from gpupool.runtimes.process.exits import ExitWatch
 from gpupool.runtimes.process.health import HealthJudge, HealthTimings
 from gpupool.runtimes.process.launching import collect, spawn
 from gpupool.runtimes.process.output import last_words, size_of
-from gpupool.runtimes.process.reasons import exit_reason
+from gpupool.runtimes.process.reasons import exit_reason, with_closed_path
 from gpupool.runtimes.process.records import Phase, RunFolder, RunRecord
 
 _log = structlog.get_logger(__name__)
@@ -79,6 +81,8 @@ class Supervisor:
         self._adopted = False
         self._written = 0
         """Bytes of output before the present launch."""
+        self._closed: Path | None = None
+        """What its command names and its wall does not let it read."""
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -213,7 +217,7 @@ class Supervisor:
             # Shielded: once begun, the launch is recorded to its end even when we are let go meanwhile.
             self.record = await asyncio.shield(asyncio.to_thread(self._launch_now, self.record, port))
         except EnvironmentProblemError as error:
-            await self._finish(f"launch: {error.message.rstrip('.')}")
+            await self._finish(with_closed_path(f"launch: {error.message.rstrip('.')}", self._closed))
             return False
         self._too_much.clear()
         self._adopted = False
@@ -239,6 +243,7 @@ class Supervisor:
         command = build_command(record.order, environment, around.host, port)
         kernels = around.kernels(record.order, self._folder, record.uid)
         confined = around.confinement.plan(self._folder, record.uid, (around.models,), kernels)
+        self._closed = closed_path(command, confined["allowed"])
         process = spawn(command, environment, self._folder, confined, around.confinement.note())
         failpoints.reach("runtime.launch.spawned")
         running = replace(record, phase=Phase.RUNNING, process=process)
@@ -278,9 +283,9 @@ class Supervisor:
             code = collect(process)
         if "exit" in causes:
             spent = time.time() - self.record.launched_at
-            return exit_reason(
-                code, spent, await asyncio.to_thread(last_words, self._folder.output, self._written)
-            )
+            said = await asyncio.to_thread(last_words, self._folder.output, self._written)
+            reason = exit_reason(code, spent, said)
+            return with_closed_path(reason, self._closed) if code and code > 0 else reason
         if "memory" in causes:
             return f"memory: used {self._memory_mib} MiB of {self.order.memory_mib}"
         return reason

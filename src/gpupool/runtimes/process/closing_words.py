@@ -1,0 +1,45 @@
+"""What a program said last, short enough for a reason: whole lines, and of a structured log line what happened."""
+
+import json
+import re
+from typing import Final
+
+MOST_CHARACTERS: Final = 160
+_COLOURS: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_CUT: Final = "..."
+
+
+def closing_words(text: str, *, whole: bool = True) -> str:
+    """Return the last line of ``text``, with the one before where both fit; empty when there is none.
+
+    ``whole``: whether ``text`` begins at the start of a line. A line that is too long alone loses its end, since its
+    start says what it is about.
+    """
+    lines = text.splitlines()
+    if not whole and len(lines) > 1:
+        lines = lines[1:]
+    said = [words for line in lines if (words := _plain(line))][-2:]
+    together = " | ".join(said)
+    if len(together) <= MOST_CHARACTERS:
+        return together
+    last = said[-1]
+    return last if len(last) <= MOST_CHARACTERS else last[: MOST_CHARACTERS - len(_CUT)] + _CUT
+
+
+def _plain(line: str) -> str:
+    """Return a line without colours, or of a JSON log line its event and error only."""
+    words = _event(line) if line.startswith("{") else line
+    return "".join(
+        character if character.isprintable() else " " for character in _COLOURS.sub("", words)
+    ).strip()
+
+
+def _event(line: str) -> str:
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError):
+        return line
+    if not isinstance(entry, dict) or not isinstance(entry.get("event"), str):
+        return line
+    error = entry.get("error")
+    return f"{entry['event']}: {error}" if error else str(entry["event"])
