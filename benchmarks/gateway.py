@@ -39,7 +39,7 @@ EVENTS_PER_SECOND = 10
 BATCH = 100
 PATH = "/v1/chat/completions"
 BODY = json.dumps({"model": MODEL, "messages": [{"role": "user", "content": "What is gravity?" * 20}]})
-STREAM_BODY = {"model": MODEL, "messages": [], "stream": True}
+STREAM_BODY = {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}], "stream": True}
 REPLY = json.dumps(
     {
         "id": "c",

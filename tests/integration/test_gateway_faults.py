@@ -43,6 +43,7 @@ async def error_of(reply: aiohttp.ClientResponse) -> dict[str, Any]:
         ("POST", CHAT, b"{}", 400, "missing_required_parameter", "model"),
         ("POST", CHAT, b'{"model": 7}', 400, "invalid_type", "model"),
         ("POST", CHAT, b'{"model": ""}', 400, "invalid_type", "model"),
+        ("POST", CHAT, b'{"model": "tiny", "messages": []}', 400, "empty_array", "messages"),
         ("POST", CHAT, b'{"model": "none"}', 404, "model_not_found", "model"),
         ("POST", "/v1/embeddings", b'{"model": "\\ud800"}', 404, "model_not_found", "model"),
         ("GET", "/v1/models/%FF", b"", 404, "model_not_found", "model"),
@@ -110,7 +111,7 @@ async def test_an_upstreams_error_of_another_shape_is_wrapped(
 
 
 async def test_an_upstreams_error_of_the_right_shape_passes_byte_for_byte(tmp_path: Path) -> None:
-    sent = b'{ "error": {"code":400, "message":"context is full","type":"exceed_context_size_error","n_ctx":512}}'
+    sent = b'{ "error": {"code":null, "message":"no","type":"x_error","param":"n","n_ctx":512}}'
 
     async def behave(_: web.Request) -> web.StreamResponse:
         return web.Response(status=400, body=sent, content_type="application/json")
@@ -118,6 +119,50 @@ async def test_an_upstreams_error_of_the_right_shape_passes_byte_for_byte(tmp_pa
     async with stage(tmp_path, behave) as playing, playing.chat() as reply:
         assert await reply.read() == sent
     assert reply.status == 400
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "expected"),
+    [
+        (400, "exceed_context_size_error", ("invalid_request_error", "context_length_exceeded")),
+        (503, "unavailable_error", ("service_unavailable_error", "unavailable_error")),
+        (500, None, ("server_error", "upstream_error")),
+    ],
+)
+async def test_a_numeric_code_gives_way_to_one_that_says_something(
+    tmp_path: Path, status: int, kind: str | None, expected: tuple[str, str]
+) -> None:
+    async def behave(_: web.Request) -> web.StreamResponse:
+        error = {"code": status, "message": "context is full", "type": kind, "n_ctx": 512}
+        return web.json_response({"error": error}, status=status)
+
+    async with stage(tmp_path, behave) as playing, playing.chat() as reply:
+        error = (await reply.json())["error"]
+    assert (reply.status, error["type"], error["code"]) == (status, *expected)
+    assert (error["message"], error["param"], error["n_ctx"]) == ("context is full", None, 512)
+
+
+async def test_what_a_model_does_not_offer_is_said_in_our_words(tmp_path: Path) -> None:
+    async def behave(_: web.Request) -> web.StreamResponse:
+        error = {"code": 501, "message": "Start it with `--embeddings`", "type": "not_supported_error"}
+        return web.json_response({"error": error}, status=501)
+
+    async with (
+        stage(tmp_path, behave) as playing,
+        playing.http.post(playing.url + "/v1/embeddings", json={"model": MODEL, "input": "Hi"}) as reply,
+    ):
+        error = await error_of(reply)
+    assert (reply.status, error["type"], error["code"]) == (400, "invalid_request_error", "not_supported")
+    assert error["message"].startswith(f"The model {MODEL!r} does not offer embeddings;")
+
+
+async def test_an_unknown_path_names_those_there_are(tmp_path: Path) -> None:
+    async with (
+        stage(tmp_path, answer_json) as playing,
+        playing.http.post(playing.url + "/v1/responses", json={}) as reply,
+    ):
+        message = (await error_of(reply))["message"]
+    assert "POST /v1/chat/completions, /v1/completions, /v1/embeddings" in message
 
 
 async def test_a_redirect_is_not_followed(tmp_path: Path) -> None:

@@ -8,10 +8,13 @@ from pathlib import Path
 import openai
 import pytest
 from aiohttp import web
+from openai.types.chat import ChatCompletionMessageParam
 
 from gateway_stage import MODEL, Stage, answer_json, begin_stream, chunk, endpoint, stage, workload
 from gpupool.contracts.feed import EndpointsView
 from polling import eventually
+
+MESSAGES: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Hi"}]
 
 
 @asynccontextmanager
@@ -22,9 +25,7 @@ async def client_of(playing: Stage, key: str = "unused") -> AsyncIterator[openai
 
 async def test_a_chat_completion_names_the_model_as_asked(tmp_path: Path) -> None:
     async with stage(tmp_path, answer_json) as playing, client_of(playing) as client:
-        reply = await client.chat.completions.create(
-            model=MODEL, messages=[{"role": "user", "content": "Hi"}]
-        )
+        reply = await client.chat.completions.create(model=MODEL, messages=MESSAGES)
     assert reply.model == MODEL
     assert reply.choices[0].message.content == "Hello"
     assert reply.usage is not None
@@ -41,9 +42,7 @@ async def test_a_streamed_chat_completion(tmp_path: Path) -> None:
         return response
 
     async with stage(tmp_path, behave) as playing, client_of(playing) as client:
-        stream = await client.chat.completions.create(
-            model=MODEL, messages=[{"role": "user", "content": "Hi"}], stream=True
-        )
+        stream = await client.chat.completions.create(model=MODEL, messages=MESSAGES, stream=True)
         received = [item async for item in stream]
     assert "".join(item.choices[0].delta.content or "" for item in received) == "Gravity 🜁"
     assert {item.model for item in received} == {MODEL}
@@ -83,7 +82,7 @@ async def test_models_are_listed_cold_ones_included(tmp_path: Path) -> None:
 async def test_an_unknown_model_is_not_found(tmp_path: Path) -> None:
     async with stage(tmp_path, answer_json) as playing, client_of(playing) as client:
         with pytest.raises(openai.NotFoundError) as caught:
-            await client.chat.completions.create(model="gpt-9", messages=[])
+            await client.chat.completions.create(model="gpt-9", messages=MESSAGES)
     assert (caught.value.code, caught.value.param, caught.value.type) == (
         "model_not_found",
         "model",
@@ -98,7 +97,7 @@ async def test_a_cold_model_is_unavailable_with_the_feeds_reason(tmp_path: Path)
     )
     async with stage(tmp_path, view=view) as playing, client_of(playing) as client:
         with pytest.raises(openai.InternalServerError) as caught:
-            await client.chat.completions.create(model=MODEL, messages=[])
+            await client.chat.completions.create(model=MODEL, messages=MESSAGES)
     assert caught.value.status_code == 503
     assert caught.value.code == "model_not_ready"
     assert "loading the weights" in caught.value.message
@@ -111,7 +110,7 @@ async def test_a_missing_or_wrong_key_is_an_authentication_error(tmp_path: Path)
             with pytest.raises(openai.AuthenticationError) as caught:
                 await client.models.list()
         async with client_of(playing, "right") as client:
-            reply = await client.chat.completions.create(model=MODEL, messages=[])
+            reply = await client.chat.completions.create(model=MODEL, messages=MESSAGES)
             assert reply.model == MODEL
         async with playing.http.get(f"{playing.url}/healthz") as open_to_all:
             assert open_to_all.status == 200
@@ -132,7 +131,7 @@ async def test_an_upstream_that_dies_in_mid_stream_is_an_api_error_after_the_fir
         return response
 
     async with stage(tmp_path, behave) as playing, client_of(playing) as client:
-        stream = await client.chat.completions.create(model=MODEL, messages=[], stream=True)
+        stream = await client.chat.completions.create(model=MODEL, messages=MESSAGES, stream=True)
         first = await anext(stream)
         with pytest.raises(openai.APIError) as caught:
             await anext(stream)
@@ -147,7 +146,7 @@ async def test_a_rate_limit_of_the_upstream_stays_one(tmp_path: Path) -> None:
 
     async with stage(tmp_path, behave) as playing, client_of(playing) as client:
         with pytest.raises(openai.RateLimitError) as caught:
-            await client.chat.completions.create(model=MODEL, messages=[])
+            await client.chat.completions.create(model=MODEL, messages=MESSAGES)
     assert caught.value.code == "rate_limit_exceeded"
     assert caught.value.response.headers["Retry-After"] == "9"
 
@@ -161,5 +160,5 @@ async def test_only_endpoints_that_offer_the_model_are_asked(tmp_path: Path) -> 
         )
         await eventually(lambda: playing.follower.view == playing.feed.view)
         for _ in range(3):
-            await client.chat.completions.create(model="other", messages=[])
+            await client.chat.completions.create(model="other", messages=MESSAGES)
     assert [len(upstream.bodies) for upstream in playing.upstreams] == [0, 3]

@@ -116,7 +116,7 @@ async def test_a_stream_under_way_ends_in_good_order_after_the_signal_to_stop(
             aiohttp.ClientSession() as http,
         ):
             await ready(http, url)
-            body = {"model": MODEL, "messages": [], "stream": True}
+            body = {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}], "stream": True}
             async with http.post(f"{url}/v1/chat/completions", json=body) as reply:
                 assert await reply.content.readuntil(b"\n\n") == chunk("one", MODEL)
                 child.send_signal(signal.SIGTERM)
@@ -142,7 +142,7 @@ async def test_a_second_signal_ends_it_at_once(checkout: Path, tmp_path: Path) -
             aiohttp.ClientSession() as http,
         ):
             await ready(http, url)
-            body = {"model": MODEL, "messages": [], "stream": True}
+            body = {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}], "stream": True}
             async with http.post(f"{url}/v1/chat/completions", json=body) as reply:
                 await reply.content.readuntil(b"\n\n")
                 child.send_signal(signal.SIGINT)

@@ -15,10 +15,10 @@ from gpupool.gateway.faults import GatewayError, from_http_exception
 from gpupool.gateway.forwarding import Forwarder
 from gpupool.gateway.headers import REQUEST_ID, request_id_of
 from gpupool.gateway.metrics import Metrics
-from gpupool.gateway.reading import MAX_BODY_BYTES, read_call
+from gpupool.gateway.reading import MAX_BODY_BYTES, OFFERS, read_call
 from gpupool.gateway.routing import Router
 
-FORWARDED: Final = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings")
+FORWARDED: Final = tuple(OFFERS)
 _ID: Final = web.RequestKey("request_id", str)
 _CLIENT_LEFT: Final = 499
 log = structlog.get_logger(__name__)
@@ -137,7 +137,7 @@ async def _with_faults(request: web.Request, handler: _Handler) -> web.StreamRes
     except GatewayError as fault:
         return fault.response()
     except web.HTTPException as error:
-        return from_http_exception(error, request.method, request.path).response()
+        return from_http_exception(error, request.method, request.path, FORWARDED).response()
 
 
 async def _sign(request: web.BaseRequest, response: web.StreamResponse) -> None:

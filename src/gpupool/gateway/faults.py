@@ -4,7 +4,7 @@ The message says what happened, to what, and what to do; ``code`` is stable, so 
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from aiohttp import web
@@ -20,6 +20,12 @@ _TYPES: Final = {
     503: "service_unavailable_error",
     504: "timeout_error",
 }
+_CODES: Final = {
+    "exceed_context_size_error": "context_length_exceeded",
+    "invalid_request_error": "invalid_request",
+    "not_supported_error": "not_supported",
+}
+"""OpenAI's code, or ours, for types that llama.cpp puts in its place."""
 
 
 class GatewayError(Exception):
@@ -54,18 +60,42 @@ class GatewayError(Exception):
 
 def error_body(status: int, code: str, message: str, param: str | None = None) -> bytes:
     """Return OpenAI's error object as JSON."""
-    kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
-    return json.dumps({"error": {"message": message, "type": kind, "param": param, "code": code}}).encode()
+    error = {"message": message, "type": kind_of(status), "param": param, "code": code}
+    return json.dumps({"error": error}).encode()
 
 
-def is_openai_error(value: Any) -> bool:
-    """Tell whether an upstream's parsed body already has the shape."""
+def openai_error(status: int, value: Any) -> dict[str, Any] | None:
+    """Return an upstream's parsed error in OpenAI's shape, or None where it has no message in it.
+
+    What it says beyond the four fields stays. A numeric code repeats the status and says nothing; the type says more.
+    """
     error = value.get("error") if isinstance(value, dict) else None
-    return isinstance(error, dict) and isinstance(error.get("message"), str)
+    if not isinstance(error, dict) or not isinstance(error.get("message"), str):
+        return None
+    kind, code, param = error.get("type"), error.get("code"), error.get("param")
+    if isinstance(kind, str) and isinstance(code, str | None) and "code" in error and "param" in error:
+        return error
+    said = kind if isinstance(kind, str) and kind else "upstream_error"
+    return {
+        **error,
+        "type": kind_of(status),
+        "param": param if isinstance(param, str) else None,
+        "code": code if isinstance(code, str) else _CODES.get(said, said),
+    }
 
 
-def from_http_exception(error: web.HTTPException, method: str, path: str) -> GatewayError:
-    """Translate what the HTTP library refuses by itself (no such route, wrong method, body too large)."""
+def kind_of(status: int) -> str:
+    """Return OpenAI's type of an error with this status."""
+    return _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
+
+
+def from_http_exception(
+    error: web.HTTPException, method: str, path: str, offered: Collection[str]
+) -> GatewayError:
+    """Translate what the HTTP library refuses by itself (no such route, wrong method, body too large).
+
+    ``offered``: the paths that take a POST.
+    """
     if isinstance(error, web.HTTPMethodNotAllowed):
         allowed = ", ".join(sorted(error.allowed_methods))
         return GatewayError(
@@ -75,6 +105,9 @@ def from_http_exception(error: web.HTTPException, method: str, path: str) -> Gat
             headers={"Allow": allowed},
         )
     if error.status == 404:
-        message = f"There is no {method} {path[:200]}. GET /v1/models lists what can be asked here."
+        message = (
+            f"There is no {method} {path[:200]}. There are POST {', '.join(offered)}, "
+            "and GET /v1/models, which lists the models."
+        )
         return GatewayError(404, "unknown_url", message)
     return GatewayError(error.status, "invalid_request", error.reason)

@@ -8,17 +8,18 @@ connection, and an upstream's end closes the client's stream with an error event
 import asyncio
 import json
 from collections.abc import Callable
-from typing import Final
+from http import HTTPStatus
+from typing import Any, Final
 
 import aiohttp
 import structlog
 from aiohttp import hdrs, web
 
 from gpupool.gateway.aliases import ask_by_its_name
-from gpupool.gateway.faults import GatewayError, error_body, is_openai_error
+from gpupool.gateway.faults import GatewayError, error_body, openai_error
 from gpupool.gateway.headers import to_client, to_upstream
 from gpupool.gateway.naming import ModelName, model_name
-from gpupool.gateway.reading import Call
+from gpupool.gateway.reading import OFFERS, Call
 from gpupool.gateway.routing import Router, Upstream
 from gpupool.gateway.streams import EventStream, EventTooLargeError
 from gpupool.gateway.upstreams import UnreachableError, fault_of, read_whole
@@ -103,22 +104,36 @@ class Forwarder:
 
 async def _relay(request: web.Request, reply: aiohttp.ClientResponse, model: ModelName) -> web.StreamResponse:
     if not 200 <= reply.status < 300:
-        return await _relay_error(request, reply)
+        return await _relay_error(request, reply, model)
     if reply.content_type == "text/event-stream":
         return await _relay_events(request, reply, EventStream(model))
     body = await read_whole(reply, MAX_REPLY_BYTES)
     return web.Response(status=reply.status, headers=to_client(reply.headers), body=model.put_into(body))
 
 
-async def _relay_error(request: web.Request, reply: aiohttp.ClientResponse) -> web.Response:
+async def _relay_error(request: web.Request, reply: aiohttp.ClientResponse, model: ModelName) -> web.Response:
     """Pass an error that has OpenAI's shape as it is; give any other one that shape."""
     body = await read_whole(reply, MAX_ERROR_BYTES)
+    if reply.status == HTTPStatus.NOT_IMPLEMENTED:
+        # 400, since clients take any status from 500 on for a passing fault and ask again.
+        message = (
+            f"The model {model.name!r} does not offer {OFFERS.get(request.path, request.path)}; ask another one "
+            "(GET /v1/models lists them)."
+        )
+        return GatewayError(400, "not_supported", message, param="model").response()
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):
         value = None
-    if reply.status >= 400 and is_openai_error(value):
-        return web.Response(status=reply.status, headers=to_client(reply.headers), body=body)
+    shaped = openai_error(reply.status, value) if reply.status >= 400 else None
+    if shaped is not None:
+        sent = body if value == {"error": shaped} else json.dumps({**value, "error": shaped}).encode()
+        return web.Response(status=reply.status, headers=to_client(reply.headers), body=sent)
+    return _wrapped(request, reply, value, body).response()
+
+
+def _wrapped(request: web.Request, reply: aiohttp.ClientResponse, value: Any, body: bytes) -> GatewayError:
+    """Return an upstream's error of any other shape with what it said."""
     status = reply.status if reply.status >= 400 else 502
     said = str(value.get("detail") or value.get("message") or "") if isinstance(value, dict) else ""
     said = (said or body.decode("utf-8", "replace")).strip()[:_QUOTED_CHARACTERS]
@@ -127,7 +142,7 @@ async def _relay_error(request: web.Request, reply: aiohttp.ClientResponse) -> w
     retry = reply.headers.get(hdrs.RETRY_AFTER)
     return GatewayError(
         status, "upstream_error", message, headers={hdrs.RETRY_AFTER: retry} if retry else None
-    ).response()
+    )
 
 
 async def _relay_events(

@@ -10,6 +10,9 @@ from aiohttp import web
 from gpupool.gateway.faults import GatewayError
 
 MAX_BODY_BYTES: Final = 16 * 1024 * 1024
+CHAT: Final = "/v1/chat/completions"
+OFFERS: Final = {CHAT: "chat", "/v1/completions": "text completions", "/v1/embeddings": "embeddings"}
+"""The paths that a model may serve, and what each is called."""
 _MAX_MODEL_CHARACTERS: Final = 200
 
 
@@ -34,7 +37,12 @@ async def read_call(request: web.Request, body_seconds: float) -> Call:
         raise GatewayError(408, "request_timeout", message) from error
     except web.HTTPRequestEntityTooLarge as error:
         raise _too_large() from error
-    return Call(_model_of(_parse(body)), body)
+    value = _parse(body)
+    call = Call(_model_of(value), body)
+    if request.path == CHAT and value.get("messages") == []:
+        message = "The messages parameter is empty; give at least one message."
+        raise GatewayError(400, "empty_array", message, param="messages")
+    return call
 
 
 def _too_large() -> GatewayError:
