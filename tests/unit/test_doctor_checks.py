@@ -121,8 +121,13 @@ class TestDisk:
 
 
 class TestProcesses:
-    def test_all_down_is_good(self) -> None:
-        assert verdict(running.check_up(None, [local(state=LocalState.OFF)])) is GOOD
+    def test_all_down_is_worth_a_word(self) -> None:
+        finding = running.check_up(None, [local(state=LocalState.OFF)])
+        assert verdict(finding) is WARN
+        assert "./up" in (finding.remedy or "")
+
+    def test_running_without_an_up_is_good(self) -> None:
+        assert verdict(running.check_up(None, [local()])) is GOOD
 
     def test_a_dead_child_of_a_running_up_fails(self) -> None:
         finding = running.check_up(1, [local(), local("gateway", LocalState.DIED)])

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from gpupool.cli.removal.folder import NotAStateFolderError, refuse_unfit, remove
+from gpupool.cli.removal.folder import NotAStateFolderError, Removed, refuse_unfit, remove
 from gpupool.cli.removal.processes import StillRunningError, end_everything
+from gpupool.cli.removal.words import farewell
 from gpupool.core.home import Home
 from gpupool.core.ids import new_id
 from gpupool.core.processes import identify_self
@@ -50,6 +51,29 @@ def test_keep_data_keeps_what_the_next_start_goes_on_from(home: Home) -> None:
     assert not (home.agent / "runs").exists()
 
 
+def test_what_keep_data_leaves_is_still_ours(home: Home) -> None:
+    remove(home, keep_data=True)
+    refuse_unfit(home)
+    assert remove(home, keep_data=False).gone
+
+
+def test_the_command_that_removes_the_program_can_be_pasted(home: Home, tmp_path: Path) -> None:
+    checkout = tmp_path / "my checkout"
+    (checkout / ".venv").mkdir(parents=True)
+    told = "\n".join(farewell(home, Removed(gone=True, stayed=[], links=[]), checkout))
+    assert f"`rm -rf '{checkout}/.venv'`" in told
+
+
+def test_paths_below_the_working_folder_are_told_short(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".venv").mkdir()
+    monkeypatch.chdir(tmp_path)
+    told = farewell(home, Removed(gone=True, stayed=[], links=[]), tmp_path)
+    assert told[0] == "removed pool"
+    assert "`rm -rf .venv`" in told[1]
+
+
 def test_what_the_pool_did_not_make_stays_and_is_named(home: Home) -> None:
     (home.root / "thesis.tex").write_text("years of work")
     removed = remove(home, keep_data=False)
@@ -88,7 +112,7 @@ def test_a_linked_run_folder_is_refused(home: Home, tmp_path: Path) -> None:
     assert "is a link" in refuse(home.root)
 
 
-@pytest.mark.parametrize("missing", ["keys", "data", "run", "logs"])
+@pytest.mark.parametrize("missing", ["keys", "data", "run"])
 def test_a_folder_that_no_start_has_made_is_refused(home: Home, missing: str) -> None:
     os.rename(home.root / missing, home.root / "other")
     assert f"no folder {missing}" in refuse(home.root)

@@ -22,9 +22,12 @@ def deploy(
 ) -> None:
     """Deploy a chute, or change the one of that name.
 
+    Exit code 5 when it fails, or when no node of the pool can ever take it; it stays wanted until it is deleted.
+
     Examples: `gpupool chute deploy my-app.yaml` · `gpupool chute deploy --no-wait - < my-app.yaml`
     """
-    from gpupool.cli.deploying import failed_ids, read_spec, wait_active
+    from gpupool.cli.deploying import failed_ids, read_spec, stays, wait_active
+    from gpupool.cli.invocation import as_typed
     from gpupool.cli.output import print_json
 
     spec = read_spec(file)
@@ -34,7 +37,11 @@ def deploy(
         typer.echo(f"{spec.name}: {verb}, version {reply.workload.version}", err=as_json)
         view = reply.workload
         if wait:
-            view = wait_active(client, spec.name, timeout, _tell, failed_ids(reply.workload))
+            try:
+                view = wait_active(client, spec.name, timeout, _tell, failed_ids(reply.workload))
+            except KeyboardInterrupt as stopped:
+                _tell(as_typed(f"{stays(spec.name)}."))
+                raise typer.Exit(130) from stopped
     if as_json:
         print_json(view)
     elif wait:
@@ -86,16 +93,22 @@ def logs(
     lines: Annotated[
         int, typer.Option("--lines", "-n", min=1, max=10_000, help="How many of the last lines.")
     ] = 100,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with new lines until Ctrl-C.")
+    ] = False,
     control: ControlOption = None,
 ) -> None:
     """Print the last output of a chute: of its live deployment, else of the latest one.
 
-    Example: `gpupool chute logs demo-chat -n 20`
+    Examples: `gpupool chute logs demo-chat -n 20` · `gpupool chute logs demo-chat --follow`
     """
-    from gpupool.cli.deploying import latest_output
+    from gpupool.cli.following import follow_output, latest_output
 
     with connect(control) as client:
-        typer.echo(latest_output(client, name, lines), nl=False)
+        output = latest_output(client, name, lines)
+        typer.echo(output, nl=False)
+        if follow:
+            follow_output(client, name, output)
 
 
 @app.command()

@@ -1,6 +1,13 @@
 """``gpupool doctor``: what is wrong with the pool on this machine, and what to do about it."""
 
+from typing import TYPE_CHECKING
+
 from gpupool.cli.output import JsonFlag
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gpupool.cli.checks.finding import Finding
 
 
 def doctor(as_json: JsonFlag = False) -> None:
@@ -17,7 +24,7 @@ def doctor(as_json: JsonFlag = False) -> None:
 
     from gpupool.cli.checks.all import run_checks
     from gpupool.cli.checks.finding import Verdict
-    from gpupool.cli.output import print_plain_json, print_table
+    from gpupool.cli.output import print_plain_json
     from gpupool.core.home import Home
 
     home = Home.from_environment()
@@ -26,12 +33,23 @@ def doctor(as_json: JsonFlag = False) -> None:
     if as_json:
         print_plain_json({"home": str(home.root), "findings": [finding.to_json() for finding in findings]})
     else:
-        print_table(
-            f"Health of the pool in {home.root}",
-            ("VERDICT", "CHECK", "MEASURED", "WHY", "WHAT TO DO"),
-            ((f.verdict.value, f.name, f.measured, f.why, f.remedy) for f in findings),
-            "nothing was checked",
-        )
+        typer.secho(f"Health of the pool in {home.root}", bold=True)
+        print_findings(findings)
         typer.echo(", ".join(f"{counts[verdict]} {verdict.value}" for verdict in Verdict))
     if counts[Verdict.FAIL]:
         raise typer.Exit(5)
+
+
+def print_findings(findings: "Iterable[Finding]", width: int | None = None) -> None:
+    """Print what fails, then warnings, with why and what to do, then what is well on a line each."""
+    from gpupool.cli.checks.finding import Verdict
+    from gpupool.cli.invocation import as_typed
+    from gpupool.cli.output import print_wrapped, sentence_width
+
+    order = [Verdict.FAIL, Verdict.WARN, Verdict.GOOD]
+    width = width or sentence_width()
+    for finding in sorted(findings, key=lambda finding: order.index(finding.verdict)):
+        print_wrapped(f"{finding.verdict.value}  {finding.name}: {finding.measured}", width)
+        for told in (finding.why, finding.remedy and f"What to do: {finding.remedy}"):
+            if told:
+                print_wrapped(as_typed(told), width, indent=6)

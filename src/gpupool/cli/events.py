@@ -1,37 +1,54 @@
 """``gpupool events``: what happened, in the order it was committed."""
 
-from operator import attrgetter
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gpupool.cli.connect import ControlOption, connect
 from gpupool.cli.output import JsonFlag
 
+if TYPE_CHECKING:
+    from gpupool.contracts.control import EventView
+
 
 def events(
-    after: Annotated[int, typer.Option(min=0, help="Show events with a higher number.")] = 0,
+    after: Annotated[
+        int | None, typer.Option(min=0, help="Show events with a higher number; left out, the newest ones.")
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="Show at most so many at once.")] = 100,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new ones until Ctrl-C.")] = False,
     control: ControlOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show what happened; with --json one object a line.
+    """Show what happened, the newest last; with --json one object a line.
 
-    Examples: `gpupool events` · `gpupool events --follow --json`
+    Examples: `gpupool events --limit 20` · `gpupool events --after 0` · `gpupool events --follow --json`
     """
     with connect(control) as client:
+        newest = client.pool().last_event_seq
+        seen = max(0, newest - limit) if after is None else after
+        if after is None and seen:
+            _note(f"{seen} older events are not shown; `gpupool events --after 0` begins with the first.")
         while True:
-            batch = client.events(after=after, limit=limit, wait=20.0 if follow else 0.0)
-            for event in sorted(batch, key=attrgetter("seq")):
-                if event.seq <= after:
+            batch = client.events(after=seen, limit=limit, wait=20.0 if follow else 0.0)
+            for event in sorted(batch, key=lambda event: event.seq):
+                if event.seq <= seen:
                     # Delivery is at least once; what was shown is not shown again, and the number never falls.
                     continue
-                after = event.seq
-                facts = " ".join(f"{key}={value}" for key, value in event.data.items() if value is not None)
-                plain = (
-                    f"{event.seq:>6} {event.at:%Y-%m-%d %H:%M:%S} {event.kind:<22} {event.subject} {facts}"
-                )
-                typer.echo(event.model_dump_json() if as_json else plain.rstrip())
+                seen = event.seq
+                typer.echo(event.model_dump_json() if as_json else _line(event))
             if not follow:
-                return
+                break
+        if after is not None and seen < newest:
+            _note(f"{newest - seen} newer events are not shown; `gpupool events --after {seen}` goes on.")
+
+
+def _line(event: "EventView") -> str:
+    facts = " ".join(f"{key}={value}" for key, value in event.data.items() if value is not None)
+    return f"{event.seq:>6} {event.at:%Y-%m-%d %H:%M:%S} {event.kind:<22} {event.subject} {facts}".rstrip()
+
+
+def _note(text: str) -> None:
+    from gpupool.cli.invocation import as_typed
+
+    typer.echo(as_typed(text), err=True)

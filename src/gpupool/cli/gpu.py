@@ -25,7 +25,7 @@ app = typer.Typer(help="Show this machine's GPUs and the catalog of supported mo
 
 
 _WIDEST = 10_000
-_MEASURE = "The `node` extra of gpupool measures it through OpenCL."
+_MEASURE = "The `node` extra of gpupool measures it through OpenCL"
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts; unknown values are null.")]
 
@@ -67,7 +67,10 @@ def show_catalog(
     vendor: Annotated[str | None, typer.Option(help="Only this vendor: nvidia or amd.")] = None,
     sort: Annotated[
         str | None,
-        typer.Option(metavar="COLUMN", help="Sort by a column, named as in --json; unknown values last."),
+        typer.Option(
+            metavar="COLUMN",
+            help="Sort by a column, named as in the header or in --json; unknown values last.",
+        ),
     ] = None,
     desc: Annotated[bool, typer.Option("--desc", help="With --sort: the largest first.")] = False,
     wide: Annotated[bool, typer.Option("--wide", help="Show every column.")] = False,
@@ -112,7 +115,7 @@ def _sort_column(key: str | None, *, desc: bool) -> Column | None:
             raise typer.BadParameter("--desc needs --sort COLUMN.")
         return None
     for column in COLUMNS:
-        if column.key == key:
+        if key.casefold() in {column.key, column.title.casefold()}:
             return column
     known = ", ".join(column.key for column in COLUMNS)
     raise typer.BadParameter(f"--sort knows no column {key!r:.80}; the columns are {known}.")
@@ -174,13 +177,21 @@ def _device_notes(entries: Iterable[InventoryEntry]) -> Iterable[str]:
             yield f"{entry.facts.name}: no {' or '.join(uses)}: {reason}."
         if not entry.failed:
             for result in entry.undecided:
-                yield f"{entry.facts.name}: {result.rule} is undecided: {result.text}. {_MEASURE}"
+                yield f"{entry.facts.name}: {result.rule} is undecided: {result.text}. {_MEASURE}: {_node_extra()}."
     if all(entry.facts.is_cpu for entry in entries):
         yield (
             "No accelerator was found: no NVIDIA driver answers and no OpenCL platform shows a GPU. That is fine: "
             "the CPU takes private chutes with gpu_count 0 and recompute. For a GPU, install its driver; AMD and "
-            "Intel cards also need the `node` extra of gpupool."
+            f"Intel cards also need the `node` extra of gpupool: {_node_extra()}."
         )
+
+
+def _node_extra() -> str:
+    """Return what to type to install what reads cards through OpenCL."""
+    from gpupool.cli.checks.packages import checkout
+
+    root = checkout()
+    return "`pip install 'gpupool[node]'`" if root is None else f"run {root / 'scripts' / 'install'}"
 
 
 def _entry_json(entry: InventoryEntry) -> dict[str, Any]:

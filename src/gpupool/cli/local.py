@@ -146,7 +146,10 @@ def _workloads(home: Home) -> Iterator[LocalProcess]:
             state = state_of(record.process)
         elif record.phase is Phase.LAUNCHING:
             state = LocalState.DIED
-        if state is LocalState.DIED:
+        if state is LocalState.RUNNING:
+            # The reason is that of an earlier launch.
+            why = None
+        elif state is LocalState.DIED:
             why = last_words(folder.output) or "it ended without a word, and no agent has noticed yet"
         yield LocalProcess(
             name=record.order.workload_name,

@@ -24,6 +24,7 @@ from gpupool.cli import (
     support_bundle,
     uninstall,
 )
+from gpupool.cli.invocation import as_typed
 from gpupool.cli.up import command as up
 from gpupool.core.errors import GpupoolError
 
@@ -72,9 +73,10 @@ def root(
 def main() -> None:
     """Run the command line; print a fault as what happened and what to do next, and exit with its code."""
     try:
-        app()
+        app(prog_name="gpupool")
     except GpupoolError as error:
-        typer.echo(f"Error [{error.code}]: {error.message}\n  What to do: {error.remedy}", err=True)
+        told = f"Error [{error.code}]: {error.message}\n  What to do: {error.remedy}"
+        typer.echo(as_typed(told), err=True)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -1,11 +1,14 @@
 """The tables of the pool, shared by ``status``, ``node``, ``chute`` and ``up``."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 import typer
 
 from gpupool.cli.output import age, print_table
 from gpupool.contracts.control import DeviceView, NodeView, PlacementView, PoolView, WorkloadView
+from gpupool.fleet.placements import LIVE_STATES
 
 
 def print_overview(pool: PoolView) -> None:
@@ -51,6 +54,7 @@ def print_devices(devices: Sequence[DeviceView]) -> None:
             for d in devices
         ),
         "none",
+        below=("NOTES",),
     )
 
 
@@ -64,14 +68,29 @@ def device_notes(device: DeviceView) -> str:
     return "; ".join(notes)
 
 
-def print_workloads(workloads: Sequence[WorkloadView]) -> None:
+def print_workloads(workloads: Sequence[WorkloadView], width: int | None = None) -> None:
     """Print workloads as a table."""
     print_table(
         "Workloads",
         ("NAME", "KIND", "VERSION", "ACTIVE", "WANTED", "STATE", "WHY"),
-        ((w.name, w.kind, w.version, w.active, w.wanted, workload_state(w), w.why) for w in workloads),
+        (
+            (w.name, w.kind, w.version, w.active, w.wanted, workload_state(w), workload_why(w))
+            for w in workloads
+        ),
         "none; deploy one with `gpupool chute deploy FILE`",
+        below=("WHY",),
+        width=width,
     )
+
+
+def workload_why(workload: WorkloadView) -> str | None:
+    """Return why a workload is not as wanted: what keeps it from being placed, or how the tries went."""
+    if workload.active >= workload.wanted:
+        return None
+    newest = workload.placements[0] if workload.placements else None
+    if newest is None or not workload.live or workload.last_failure is None:
+        return workload.why
+    return f"try {workload.failures + newest.restarts + 1}; last: {workload.last_failure}"
 
 
 def workload_state(workload: WorkloadView) -> str:
@@ -84,14 +103,31 @@ def workload_state(workload: WorkloadView) -> str:
     return newest.state.value if newest is not None and workload.live else "waiting"
 
 
-def print_placements(placements: Sequence[PlacementView]) -> None:
+def print_placements(placements: Sequence[PlacementView], width: int | None = None) -> None:
     """Print placements (users say deployments) as a table."""
     print_table(
         "Deployments",
         ("ID", "VERSION", "NODE", "STATE", "ADDRESS", "RESTARTS", "SINCE", "REASON"),
         (
-            (p.id, p.version, p.node, p.state.value, p.address, p.restarts, age(p.changed_at), p.reason)
-            for p in placements
+            (p.id, p.version, p.node, p.state.value, p.address, p.restarts, age(p.changed_at), reason)
+            for p, reason in _without_repetition(placements)
         ),
         "none yet",
+        below=("REASON",),
+        width=width,
     )
+
+
+def _without_repetition(placements: Sequence[PlacementView]) -> Iterator[tuple[PlacementView, str | None]]:
+    """Yield each placement with its reason; of final ones that ended alike in a row, the first with a count."""
+    for _, group in groupby(placements, key=_likeness):
+        alike = list(group)
+        more = f" ({len(alike) - 1} more like it)" if len(alike) > 1 else ""
+        yield alike[0], f"{alike[0].reason or ''}{more}"
+
+
+def _likeness(placement: PlacementView) -> tuple[object, ...]:
+    """Return what is the same of two that ended alike; numbers in reasons, such as seconds, do not count."""
+    if placement.state in LIVE_STATES:
+        return (placement.id,)
+    return placement.state, placement.version, placement.node, re.sub(r"\d+", "", placement.reason or "")

@@ -83,4 +83,5 @@ def print_processes(processes: "list[LocalProcess]") -> None:
         ("NAME", "STATE", "PID", "ADDRESS", "DEPLOYMENT", "WHY"),
         ((p.name, p.state.value, p.pid, p.address, p.placement, p.why) for p in processes),
         "none",
+        below=("WHY",),
     )

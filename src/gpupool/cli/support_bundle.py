@@ -1,5 +1,7 @@
 """``gpupool support-bundle``: one file for whoever helps, with the secrets removed."""
 
+from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated
 
@@ -31,10 +33,16 @@ def support_bundle(
     path = output or Path(f"gpupool-support-{now:%Y%m%dT%H%M%SZ}.tar.gz")
     bundle = gather(Home.from_environment(), os.environ)
     size = pack(bundle, path, now)
-    for name, content in sorted(bundle.files.items()):
-        typer.echo(f"  {len(content):>9}  {name}")
-    for name in bundle.left_out:
-        typer.echo(f"   left out  {name}")
     typer.echo(
         f"{path}: {len(bundle.files)} files, {size} bytes; secrets removed. Look into it before you send it."
     )
+    typer.echo(f"  holds {summary(bundle.files)}")
+    for name in bundle.left_out:
+        typer.echo(f"  left out: {name}")
+
+
+def summary(names: Collection[str]) -> str:
+    """Return files by name, and of folders how many they hold: ``findings.json, logs (4)``."""
+    folders = Counter(name.partition("/")[0] if "/" in name else name for name in sorted(names))
+    loose = {name for name in names if "/" not in name}
+    return ", ".join(name if name in loose else f"{name} ({count})" for name, count in folders.items())

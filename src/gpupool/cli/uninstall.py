@@ -21,12 +21,18 @@ def uninstall(
     from gpupool.cli.removal.folder import refuse_unfit, remove
     from gpupool.cli.removal.processes import end_everything
     from gpupool.cli.removal.words import farewell
-    from gpupool.cli.up.preflight import take_lock
+    from gpupool.cli.up.preflight import AlreadyUpError, take_lock
     from gpupool.core.home import Home
 
     home = Home.from_environment()
     refuse_unfit(home)
-    with take_lock(home):
+    try:
+        lock = take_lock(home)
+    except AlreadyUpError as error:
+        raise AlreadyUpError(
+            error.message, remedy="Stop it with Ctrl-C in its terminal, then run this again."
+        ) from error
+    with lock:
         if not yes:
             kept = " except database and keys" if keep_data else ", with database and keys"
             typer.confirm(f"Remove {home.root}{kept}?", abort=True)

@@ -103,6 +103,10 @@ class WorkloadView(Message):
     why: str | None
     """Why it is not placed as wanted; None when it is."""
     not_before: datetime | None
+    failures: int = 0
+    """Deployments failed in a row."""
+    last_failure: str | None = None
+    """Why the newest attempt failed, while another one is under way; None when all goes well."""
     created_at: datetime
     placements: list[PlacementView]
     """Live ones and the latest final ones, newest first."""

@@ -164,6 +164,7 @@ class _Intake:
             placement,
             port=seen.port or placement.port,
             restarts=max(seen.restarts, placement.restarts),
+            reason=(seen.reason if seen.restarts > placement.restarts else None) or placement.reason,
             rate=placement.rate if seen.rate is None else seen.rate,
         )
         if noted == placement:

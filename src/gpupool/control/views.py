@@ -121,7 +121,8 @@ def placement_view(placement: Placement, snapshot: Snapshot) -> PlacementView:
         node_id=node.id,
         node=node.name,
         state=placement.state,
-        reason=placement.reason,
+        # What an active one has got over is told by the events alone.
+        reason=None if placement.state is PlacementState.ACTIVE else placement.reason,
         address=None if placement.port is None else f"{host}:{placement.port}",
         port=placement.port,
         restarts=placement.restarts,
@@ -162,9 +163,23 @@ def _workload_view(workload: Workload, placements: Sequence[Placement], snapshot
         live=sum(placement.live for placement in placements),
         why=workload.why,
         not_before=workload.not_before,
+        failures=workload.failures,
+        last_failure=_last_failure(workload, placements),
         created_at=workload.created_at,
         placements=[placement_view(placement, snapshot) for placement in placements],
     )
+
+
+def _last_failure(workload: Workload, placements: Sequence[Placement]) -> str | None:
+    """Return why the last try failed, in place or in another placement, as long as too few are active."""
+    if sum(placement.state is PlacementState.ACTIVE for placement in placements) >= workload.wanted:
+        return None
+    current = [placement for placement in placements if placement.workload_version == workload.version]
+    again = next((p for p in current if p.live and p.restarts and p.state is not PlacementState.ACTIVE), None)
+    if again is not None and again.reason:
+        return again.reason
+    failed = next((placement for placement in current if placement.state is PlacementState.FAILED), None)
+    return failed.reason if failed is not None and workload.failures else None
 
 
 def spec_file(workload: Workload) -> SpecFile:

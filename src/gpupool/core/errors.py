@@ -89,7 +89,10 @@ class UnauthorizedError(GpupoolError):
     code = "unauthorized"
     status = 401
     exit_code = 6
-    default_remedy = "Send the operator token as a bearer token (see `gpupool status`)."
+    default_remedy = (
+        "Send the operator token as a bearer token; it is in keys/operator.token of the pool's state folder "
+        "(commands take it from GPUPOOL_HOME, or from GPUPOOL_TOKEN)."
+    )
 
 
 class ForbiddenError(GpupoolError):

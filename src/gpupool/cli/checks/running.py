@@ -19,6 +19,8 @@ def check_up(up: int | None, processes: Sequence[LocalProcess]) -> Finding:
             name, measured, f"Suspended: {_names(frozen)}.", "; ".join(p.why or "" for p in frozen) + "."
         )
     absent = [process for process in ours if process.state is not LocalState.RUNNING]
+    if not up and not running:
+        return warned(name, measured, "The pool is off.", "Start it with `./up` (installed: `gpupool up`).")
     if up and absent:
         return failed(
             name,

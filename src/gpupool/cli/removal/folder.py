@@ -85,8 +85,8 @@ def _refuse_precious(root: Path, user_home: Path | None, here: Path) -> None:
 
 
 def _refuse_strange(home: Home) -> None:
-    """Every start makes these, so a folder without them was made by someone else."""
-    for folder in (home.keys, home.data, home.run, home.logs):
+    """Every start makes these and ``--keep-data`` leaves them, so a folder without them was made by someone else."""
+    for folder in (home.keys, home.data, home.run):
         if not folder.is_dir():
             raise NotAStateFolderError(f"{home.root} is not a state folder: it has no folder {folder.name}.")
     if home.run.is_symlink():

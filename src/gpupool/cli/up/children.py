@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,11 +18,35 @@ from gpupool.core.ids import new_id
 _RESTART_PAUSES: Final = (0.5, 1.0, 2.0, 5.0, 10.0)
 _STEADY_SECONDS: Final = 60.0
 _HEALTH_LIMIT: Final = 4096
+_MOST_WORDS: Final = 600
+_OWN_ERROR: Final = re.compile(r"Error \[\w+\]: (?P<message>.*)")
 
 
 def ended_how(code: int | None) -> str:
     """Return an exit code as words: ``exit code 3``, ``SIGKILL``."""
     return signal.Signals(-code).name if code is not None and code < 0 else f"exit code {code}"
+
+
+def last_words(log: str) -> str:
+    """Return the last message of a process's log: of our own errors the sentence, of a JSON line event and error."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    if not lines:
+        return "its log is empty"
+    for at in range(len(lines) - 1, max(-1, len(lines) - 4), -1):
+        ours = _OWN_ERROR.match(lines[at])
+        if ours is not None:
+            return " ".join([ours["message"], *lines[at + 1 :]])[:_MOST_WORDS]
+    return _of_json(lines[-1])[:_MOST_WORDS]
+
+
+def _of_json(line: str) -> str:
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return line
+    if not isinstance(entry, dict):
+        return line
+    return ": ".join(str(entry[key]) for key in ("event", "error") if entry.get(key)) or line
 
 
 class Child:
@@ -102,9 +127,8 @@ class Child:
         return isinstance(answer, dict) and answer.get("instance_id") == self.instance_id
 
     def last_words(self) -> str:
-        """Return the last lines of the log, for an error message."""
-        lines = self.log.read_text(errors="replace").strip().splitlines()
-        return " / ".join(lines[-2:])[-600:] or "its log is empty"
+        """Return what the log says last, for an error message."""
+        return last_words(self.log.read_text(errors="replace"))
 
     def tend(self, now: float) -> str | None:
         """Notice a death, or start again once the pause is over; return what happened, in words.
@@ -122,7 +146,9 @@ class Child:
         self._deaths = 1 if now - self._started > _STEADY_SECONDS else self._deaths + 1
         pause = _RESTART_PAUSES[min(self._deaths, len(_RESTART_PAUSES)) - 1]
         self._process, self._due = None, now + pause
-        return f"{self.role} ended ({ended_how(code)}) and starts again in {pause:g} s: {self.last_words()}"
+        # After a signal the last line is what it happened to do then, and says nothing of the end.
+        words = f": {self.last_words()}" if code > 0 else ""
+        return f"{self.role} ended ({ended_how(code)}) and starts again in {pause:g} s{words}"
 
     def stop(self, number: signal.Signals) -> None:
         """Send a signal to the process, if it still runs."""

@@ -1,16 +1,15 @@
 """What ``up`` says once everything works: where things answer, and what to type next."""
 
 import json
-import sys
-from pathlib import Path
 
+from gpupool.cli.invocation import own_command
 from gpupool.cli.up.plan import UpPlan
 from gpupool.cli.up.specs import demo_spec
 
 
 def farewell(plan: UpPlan) -> list[str]:
     """Return the lines with the addresses and three commands to go on with."""
-    gpupool, demo = _command(), demo_spec()
+    gpupool, demo = own_command(), demo_spec()
     question = {
         "model": demo.models[0],
         "stream": True,
@@ -32,13 +31,3 @@ def farewell(plan: UpPlan) -> list[str]:
         f"  {ask}" if plan.demo else f"  {gpupool} gpu catalog",
         "",
     ]
-
-
-def _command() -> str:
-    """Return how this user types ``gpupool``: the launcher beside the running Python, else the bare name."""
-    launcher = Path(sys.executable).parent / "gpupool"
-    if not launcher.exists():
-        return "gpupool"
-    # Short where the user stands in the checkout, else good from anywhere.
-    short = Path(".venv/bin/gpupool")
-    return str(short) if short.absolute() == launcher else str(launcher)

@@ -3,8 +3,11 @@
 import fcntl
 import importlib.util
 import os
+import re
+from pathlib import Path
 from typing import IO, Final
 
+from gpupool.cli.up.leftovers import MARK
 from gpupool.cli.up.plan import LOOPBACK, UpPlan
 from gpupool.core.errors import ConflictError, EnvironmentProblemError, InvalidInputError, PortTakenError
 from gpupool.core.home import Home
@@ -49,6 +52,19 @@ def check_packages() -> None:
         )
 
 
+def with_pool(holder: str, processes: Path = Path("/proc")) -> str:
+    """Return who holds a port (``pid 812 (python)``) with the state folder of the pool that it belongs to, if any."""
+    found = re.match(r"pid (\d+)", holder)
+    try:
+        entries = (processes / found[1] / "environ").read_bytes().split(b"\0") if found else []
+    except OSError:
+        # Of another user, or just gone.
+        return holder
+    mark = f"{MARK}=".encode()
+    folder = next((entry.removeprefix(mark) for entry in entries if entry.startswith(mark)), None)
+    return holder if folder is None else f"{holder} of the pool in {os.fsdecode(folder)}"
+
+
 def check_ports(plan: UpPlan) -> None:
     """Raise PortTakenError naming every port that is taken, by whom, and the option that changes it."""
     chosen = [port for _, port in plan.ports.values()]
@@ -60,7 +76,7 @@ def check_ports(plan: UpPlan) -> None:
     taken = []
     for role, (option, port) in plan.ports.items():
         if not port_is_free(port, LOOPBACK):
-            holder = port_holder(port) or "another process"
+            holder = with_pool(port_holder(port) or "another process")
             taken.append(f"port {port} ({role}, changed with {option}) is held by {holder}")
     if taken:
         raise PortTakenError(

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from gpupool.cli.deploying import failed_ids, wait_active
+from gpupool.cli.invocation import as_typed
 from gpupool.cli.up.chat import ChatResult, ask
 from gpupool.cli.up.plan import UpPlan
 from gpupool.cli.up.pool import Pool
@@ -52,8 +53,8 @@ class Session:
         )
         with self._client() as client:
             if self.plan.demo:
-                for spec in (demo_spec(), recompute_spec(self.plan.recompute_port)):
-                    self._known |= failed_ids(client.deploy(spec).workload)
+                self.deploy(client)
+            self.tell_kept(client)
             devices = self._wait_devices(client)
             accelerators = self._tell_devices(devices)
             self.pool.wait_ready(self.pool.gateway)
@@ -68,6 +69,25 @@ class Session:
             gateway=f"{self.plan.gateway_url}/v1",
             recompute=self.plan.recompute_url,
         )
+
+    def deploy(self, client: "ControlClient") -> None:
+        """Deploy what the demo needs, and say so where it was not there (any more)."""
+        new = []
+        for spec in (demo_spec(), recompute_spec(self.plan.recompute_port)):
+            reply = client.deploy(spec)
+            self._known |= failed_ids(reply.workload)
+            new += [spec.name] if reply.created else []
+        if new:
+            self.progress.say(f"deployed for the demo: {', '.join(new)} (--no-demo deploys nothing)")
+
+    def tell_kept(self, client: "ControlClient") -> None:
+        """Name what runs although this start did not ask for it: whatever was wanted before is wanted still."""
+        kept = [workload.name for workload in client.workloads() if workload.wanted]
+        if self.plan.demo:
+            kept = [name for name in kept if name not in {demo_spec().name, RECOMPUTE_NAME}]
+        if kept:
+            text = f"still wanted from before: {', '.join(kept)} (`gpupool chute delete NAME` takes one back)"
+            self.progress.say(as_typed(text))
 
     def _client(self) -> "ControlClient":
         from gpupool.contracts.control_client import ControlClient
@@ -129,9 +149,7 @@ class Session:
                 time.sleep(0.05)
 
     def _proof(self, client: "ControlClient") -> ProofResult:
-        with self.progress.waiting(
-            "compiling the kernels (first start only, 10 to 30 s)"
-        ):
+        with self.progress.waiting("compiling the kernels (first start only, 10 to 30 s)"):
             wait_active(client, RECOMPUTE_NAME, _ACTIVE_SECONDS, self.progress.say, self._known)
         self.progress.say(
             f"recompute server ready; sending it a real k=32 mainnet proof truncated to C{self.plan.level}"
