@@ -9,12 +9,14 @@ import pytest
 from control_stage import cpu_of
 from fleet_samples import NOON, new_database
 from gpupool.contracts.agent_link import DeviceReport, JoinRequest, PlacementReport, Report
+from gpupool.contracts.control import WorkloadView
 from gpupool.contracts.spec import SpecFile
 from gpupool.control.joining import forget_sessions, join
 from gpupool.control.pool import Pool
 from gpupool.control.reconciling import Reconciler
 from gpupool.control.recording import pause_after
 from gpupool.control.reporting import take_report
+from gpupool.control.views import workload_views
 from gpupool.control.wanting import deploy
 from gpupool.core.clock import FakeClock
 from gpupool.core.ids import new_id
@@ -258,3 +260,23 @@ async def test_a_strategy_that_breaks_the_claims_rule_is_refused_and_holds_up_no
         assert [claim.mib for claim in await reader.claims()] == [1024]
         assert len(await reader.commands((await world.live())[0].node_id)) == 1
     assert (await world.workload(greedy)).wanted == 1
+
+
+async def test_a_restart_in_place_tells_its_reason_until_the_chute_is_active(world: World) -> None:
+    await world.join()
+    workload_id = await world.want()
+    snapshot = await world.pool.snapshot()
+    (placement,) = snapshot.live_of(workload_id)
+
+    async def seen(state: PlacementState, restarts: int, reason: str | None) -> WorkloadView:
+        told = PlacementReport(placement_id=placement.id, state=state, restarts=restarts, reason=reason)
+        await world.report(placement.node_id, placements=[told])
+        snapshot = await world.pool.snapshot()
+        return workload_views(snapshot, [snapshot.workloads[workload_id]])[0]
+
+    trying = await seen(PlacementState.VERIFYING, 1, "exit: code 1 after 0.1 s")
+    assert trying.last_failure == "exit: code 1 after 0.1 s"
+    assert trying.placements[0].restarts == 1
+    active = await seen(PlacementState.ACTIVE, 1, None)
+    assert active.last_failure is None
+    assert active.placements[0].reason is None

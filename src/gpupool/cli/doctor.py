@@ -24,6 +24,7 @@ def doctor(as_json: JsonFlag = False) -> None:
 
     from gpupool.cli.checks.all import run_checks
     from gpupool.cli.checks.finding import Verdict
+    from gpupool.cli.invocation import shown_path
     from gpupool.cli.output import print_plain_json
     from gpupool.core.home import Home
 
@@ -33,7 +34,7 @@ def doctor(as_json: JsonFlag = False) -> None:
     if as_json:
         print_plain_json({"home": str(home.root), "findings": [finding.to_json() for finding in findings]})
     else:
-        typer.secho(f"Health of the pool in {home.root}", bold=True)
+        typer.secho(f"Health of the pool in {shown_path(home.root)}", bold=True)
         print_findings(findings)
         typer.echo(", ".join(f"{counts[verdict]} {verdict.value}" for verdict in Verdict))
     if counts[Verdict.FAIL]:
