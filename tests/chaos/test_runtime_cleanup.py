@@ -60,6 +60,27 @@ async def test_everything_ends_and_the_records_say_so(tmp_path: Path) -> None:
     assert end_recorded(runs) == []
 
 
+def is_uncollected(pid: int) -> bool:
+    """Tell whether a child of ours still has its exit ahead of it, or waits to be collected."""
+    try:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+async def test_children_of_ours_are_collected_when_they_are_ended(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    wanted = order(HEALTHY, grace_seconds=0.3)
+    await left_alone(runs, wanted)
+    record = RunFolder.of(runs, wanted.placement_id).read()
+    assert record is not None
+    assert record.process is not None
+    assert is_uncollected(record.process.pid)
+    end_recorded(runs)
+    assert not is_uncollected(record.process.pid)
+
+
 async def test_an_intent_without_a_pid_is_enough(tmp_path: Path) -> None:
     runs, wanted = tmp_path / "runs", order(HEALTHY)
     await left_alone(runs, wanted)

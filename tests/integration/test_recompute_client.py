@@ -5,7 +5,9 @@ import socket
 from collections.abc import AsyncIterator
 
 import pytest
+from aiohttp import web
 
+from gateway_stage import serving
 from gpupool.contracts.recompute_client import RecomputeClient
 from gpupool.core.errors import (
     BusyError,
@@ -95,6 +97,21 @@ async def test_a_stranger_is_no_recompute_server(running: Stage) -> None:
         pytest.raises(UnavailableError, match="no recompute"),
     ):
         await asyncio.to_thread(client.server)
+
+
+@pytest.mark.parametrize("status", [301, 401, 404])
+async def test_a_refusal_by_something_else_is_no_recompute_server(status: int) -> None:
+    async def refuse(_: web.Request) -> web.StreamResponse:
+        return web.json_response({"error": {"message": "no"}}, status=status)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", refuse)
+    async with serving(app) as address:
+        with (
+            RecomputeClient(f"http://{address}") as client,
+            pytest.raises(UnavailableError, match="is no recompute server"),
+        ):
+            await asyncio.to_thread(client.server)
 
 
 def test_an_address_must_be_one() -> None:

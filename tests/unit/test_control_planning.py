@@ -58,11 +58,16 @@ def test_a_reason_that_holds_no_longer_is_cleared() -> None:
 
 
 def test_what_does_not_fit_is_explained_once() -> None:
-    found = step(WORKLOAD, cards=0)
+    two = replace(WORKLOAD, spec=a_spec(selector=Selector(gpu_count=2)))
+    found = step(two, cards=1)
     assert isinstance(found, Explain)
     assert found.why is not None
-    assert "0 fitting free GPUs, 1 are asked" in found.why
-    assert step(replace(WORKLOAD, why=found.why), cards=0) is None
+    assert "1 fitting free GPUs, 2 are asked" in found.why
+    assert step(replace(two, why=found.why), cards=1) is None
+
+
+def test_a_pool_without_any_gpu_says_just_that() -> None:
+    assert step(WORKLOAD, cards=0) == Explain("no node takes it: this pool has no GPU")
 
 
 def test_a_workload_that_backs_off_waits() -> None:

@@ -13,9 +13,11 @@ from gpupool.control import joining, wanting
 from gpupool.control.http import limits, signatures
 from gpupool.control.routes import paging
 from gpupool.control.serving import MAX_HEAD_BYTES
+from gpupool.control.settings import ControlSettings
 from gpupool.core.keys import MAX_SKEW_SECONDS
 from gpupool.core.nesting import MOST_LEVELS
 from gpupool.gateway import forwarding, reading, streams
+from gpupool.gateway.settings import GatewaySettings
 from gpupool.runtimes.process import clearing, output, threshold
 
 LIMITING = ("maximum", "maxLength", "maxItems", "maxProperties")
@@ -84,6 +86,23 @@ def test_the_page_names_the_limit_of_the_code(checkout: Path, what: str) -> None
 def test_the_other_columns_are_right(checkout: Path) -> None:
     body = cells(checkout)["body"]
     assert [int(cell.split()[0]) for cell in body[1:]] == [reading.MAX_BODY_BYTES, recompute.BODY_LIMIT]
+
+
+def test_the_times_are_those_of_the_settings(checkout: Path) -> None:
+    table, control, gateway = cells(checkout), ControlSettings.model_fields, GatewaySettings.model_fields
+    assert [seconds(cell) for cell in table["time for a body"][:2]] == [
+        control["control_body_seconds"].default,
+        gateway["gateway_body_seconds"].default,
+    ]
+    assert [seconds(cell) for cell in table["time for a head, from its connection on"][:2]] == [
+        control["control_head_seconds"].default,
+        gateway["gateway_idle_seconds"].default,
+    ]
+    assert seconds(table["time between two requests"][1]) == gateway["gateway_idle_seconds"].default
+
+
+def seconds(cell: str) -> float:
+    return float(cell.split(maxsplit=1)[0])
 
 
 def test_scaling_has_the_limit_of_the_spec() -> None:

@@ -49,7 +49,7 @@ class RecomputeClient:
             )
         except httpx.InvalidURL as error:
             raise InvalidInputError(
-                f"{url!r} is not an address of a recompute server: {error}.",
+                f"{url!r} is not an address of a recompute server: {str(error).rstrip('.')}.",
                 remedy="Give it as http://HOST:PORT.",
             ) from error
 
@@ -97,27 +97,33 @@ class RecomputeClient:
             ) from error
         except httpx.HTTPError as error:
             raise UnavailableError(
-                f"The recompute server at {self.url} cannot be reached: {error}.",
+                f"The recompute server at {self.url} cannot be reached: {str(error).rstrip('.')}.",
                 remedy="Check that it runs (`gpupool status`) and that address and port are right.",
             ) from error
         return self._parsed(answer, kind)
 
     def _parsed(self, answer: httpx.Response, kind: type[_Reply]) -> _Reply:
         if answer.status_code != httpx.codes.OK:
-            raise _error_of(answer)
+            raise self._error_of(answer)
         try:
             return kind.model_validate_json(answer.content)
         except ValidationError as error:
-            raise UnavailableError(
-                f"What answers at {self.url} is no recompute server.", remedy="Check address and port."
-            ) from error
+            raise self._stranger() from error
 
+    def _error_of(self, answer: httpx.Response) -> GpupoolError:
+        """Return the server's own error; a refusal in another form comes from a stranger."""
+        # An error is known by its code once its class exists. These classes are light, but most processes need none.
+        import_module("gpupool.pos.errors")
+        try:
+            body = json.loads(answer.content)
+        except ValueError:
+            body = None
+        said = isinstance(body, dict) and isinstance(body.get("code"), str)
+        if (not said and answer.status_code < 500) or answer.status_code == httpx.codes.UNAUTHORIZED:
+            return self._stranger()
+        return error_of(answer.status_code, body)
 
-def _error_of(answer: httpx.Response) -> GpupoolError:
-    # An error is known by its code once its class exists. These classes are light, but most processes need none.
-    import_module("gpupool.pos.errors")
-    try:
-        body = json.loads(answer.content)
-    except ValueError:
-        body = None
-    return error_of(answer.status_code, body)
+    def _stranger(self) -> UnavailableError:
+        return UnavailableError(
+            f"What answers at {self.url} is no recompute server.", remedy="Check address and port."
+        )

@@ -84,6 +84,8 @@ def explain(refusals: Sequence[Refusal]) -> str:
     first: dict[str, Refusal] = {}
     for refusal in refusals:
         first.setdefault(refusal.rule, refusal)
+    if "no_gpu" in first:
+        first = {rule: refusal for rule, refusal in first.items() if rule not in {"kind", "gpu_count"}}
     by_weight = sorted(
         first.values(), key=lambda refusal: refusal.rule in {"kind", "gpu_count", "cpu", "absent"}
     )

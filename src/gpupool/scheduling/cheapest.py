@@ -33,6 +33,8 @@ class CheapestFit:
             return Decision(refusals=tuple(refusals))
         if not fleet.candidates:
             return Decision(refusals=(Refusal("fleet", "empty", "no node has joined the pool"),))
+        if spec.selector.gpu_count and not _has_gpu(fleet):
+            refusals.append(Refusal("fleet", "no_gpu", "this pool has no GPU"))
         best: tuple[Score, Candidate, tuple[Device, ...]] | None = None
         for candidate in fleet.candidates:
             found = _on_node(spec, candidate, refusals)
@@ -49,6 +51,13 @@ class CheapestFit:
             hourly_usd=best[0][0] / 1e6,
             refusals=tuple(refusals),
         )
+
+
+def _has_gpu(fleet: FleetView) -> bool:
+    """Tell whether any node has shown a GPU, be it absent now."""
+    return any(
+        device.kind is DeviceKind.GPU for candidate in fleet.candidates for device in candidate.devices
+    )
 
 
 def _on_node(spec: WorkloadSpec, candidate: Candidate, refusals: list[Refusal]) -> tuple[Device, ...] | None:

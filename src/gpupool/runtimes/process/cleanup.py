@@ -12,6 +12,7 @@ from typing import Final
 from gpupool.core.processes import ProcessIdentity, boot_id
 from gpupool.runtimes.process.confinement import own_users
 from gpupool.runtimes.process.ending import signal_all
+from gpupool.runtimes.process.launching import collect
 from gpupool.runtimes.process.marks import find_marked
 from gpupool.runtimes.process.records import Phase, all_runs
 from gpupool.runtimes.process.table import members, processes_of, read_table
@@ -73,6 +74,9 @@ def end_all(
         _signal(leaders, found, signal.SIGKILL)
         time.sleep(_POLL_SECONDS)
         found = running()
+    # Some may be children of this very process, which nobody watches any more.
+    for process in {*first, *leaders}:
+        collect(process)
     return first
 
 
