@@ -17,6 +17,7 @@ PAGE = ROOT / "docs" / "reference" / "errors.md"
 _CLASS = re.compile(r"^class \w+Error\(", re.MULTILINE)
 
 GATEWAY_MEANINGS = {
+    "empty_array": "`messages` is empty; give at least one message.",
     "invalid_api_key": "The gateway's key is missing or wrong. Send the one in `keys/gateway.token` as a bearer token.",
     "invalid_json": "The body is missing or is not JSON; the message says where.",
     "invalid_request": "The HTTP request itself is not understood.",
@@ -26,6 +27,7 @@ GATEWAY_MEANINGS = {
     "model_not_found": "No chute serves this model. `GET /v1/models` lists those there are.",
     "model_not_ready": "The model is wanted and no instance is ready; try again after `Retry-After`.",
     "not_ready": "The gateway has just started and does not know the models yet; try again in a moment.",
+    "not_supported": "The model does not offer what the path stands for, such as embeddings; ask another model.",
     "request_timeout": "The body did not arrive in time.",
     "request_too_large": "The body is larger than the limit in the message.",
     "unknown_url": "There is no such path.",
