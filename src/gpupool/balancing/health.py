@@ -1,0 +1,168 @@
+"""Whether a node deserves traffic: failures take it out, good probes bring it back, wrong answers lock it up.
+
+A node that is really back needs one good probe. One that accepts probes but never answers a request needs twice
+as many in a row each time, so it costs ever fewer retries: that is the exponential back-off.
+"""
+
+from gpupool.balancing.policy import Policy
+from gpupool.balancing.terms import NodeState, Outcome
+
+_DAY_S = 86_400.0
+_UNLIMITED_CEILING = 64
+
+
+class Health:
+    """The standing of one node; all times are the caller's monotonic seconds."""
+
+    __slots__ = (
+        "_answered", "_away", "_error_share", "_good_probes", "_jailed", "_next_jail_s", "_next_probe",
+        "_policy", "_returned_at", "_until", "_wanted_probes", "_wrong", "_wrong_at", "draining", "failures", "heard", "reason",
+    )  # fmt: skip
+
+    def __init__(self, policy: Policy, joined_at: float | None) -> None:
+        self._policy = policy
+        self._away = False
+        self._jailed = False
+        self._until: float | None = None
+        self.draining = False
+        self.reason = ""
+        self.failures = 0
+        self.heard = joined_at
+        """When it last said anything good; None until the first time that matters."""
+        self._error_share = 0.0
+        self._wrong = 0.0
+        self._wrong_at = 0.0
+        self._next_jail_s = policy.quarantine_s
+        self._returned_at = joined_at
+        self._answered = True
+        self._good_probes = 0
+        self._wanted_probes = 1
+        self._next_probe = 0.0
+
+    @property
+    def serving(self) -> bool:
+        """Say whether new requests may go to it in the ordinary way."""
+        return not (self._away or self._jailed or self.draining)
+
+    @property
+    def last_resort(self) -> bool:
+        """Say whether it may be tried when nothing else is left."""
+        return self._away and not (self._jailed or self.draining)
+
+    @property
+    def state(self) -> NodeState:
+        """Return its standing as a word."""
+        if self._jailed:
+            return NodeState.QUARANTINED
+        if self.draining:
+            return NodeState.DRAINING
+        if self._away:
+            return NodeState.EJECTED
+        return NodeState.LIVE if self._returned_at is None else NodeState.STARTING
+
+    @property
+    def penalty(self) -> float:
+        """Return the factor (>= 1) by which trouble of late makes it less attractive."""
+        return 4.0 ** min(self.failures, 4) * (1.0 + 10.0 * self._error_share)
+
+    def allowance(self, now: float, limit: int | None) -> int | None:
+        """Return how many requests it may have at once now; grows over the slow start; None = no limit."""
+        if self._returned_at is None:
+            return limit
+        age = now - self._returned_at
+        if age >= self._policy.slow_start_s:
+            self._returned_at = None
+            return limit
+        ceiling = limit or _UNLIMITED_CEILING
+        return min(ceiling, 1 + int(ceiling * max(0.0, age) / self._policy.slow_start_s))
+
+    def record(self, outcome: Outcome, now: float) -> bool:
+        """Take in how a request ended; True when that brought the node back into service."""
+        if outcome is Outcome.CANCELLED:
+            return False
+        if outcome is Outcome.OK:
+            return self._good(now)
+        self._error_share += 0.1 * (1 - self._error_share)
+        if outcome is Outcome.WRONG:
+            self._wrong_answer(now)
+            return False
+        self.failures += 1
+        if not self._away and (
+            self.failures >= self._policy.eject_after_failures
+            or self._error_share > self._policy.eject_error_share
+        ):
+            self._eject(f"{self.failures} failures in a row, the last one {outcome}", now)
+        return False
+
+    def probed(self, ok: bool, now: float) -> bool:
+        """Take in a probe; True when it brought the node back into service."""
+        if not ok:
+            self._good_probes = 0
+            return self.record(Outcome.FAILED, now)
+        self.heard = now
+        if not self._away:
+            return False
+        self._good_probes += 1
+        return self._good_probes >= self._wanted_probes and self._return(now)
+
+    def probe_due(self, now: float) -> bool:
+        """Say whether to probe it now; a yes is given once per interval."""
+        if self._jailed or now < self._next_probe:
+            return False
+        if self.heard is None:
+            self.heard = now
+        if not self._away and now - self.heard < self._policy.idle_probe_s:
+            return False
+        self._next_probe = now + self._policy.probe_interval_s
+        return True
+
+    def lock(self, reason: str, until: float | None = None) -> None:
+        """Quarantine it until ``until``, or until released."""
+        self._jailed, self._until, self.reason = True, until, reason
+
+    def release(self, now: float | None = None) -> None:
+        """End a drain and a quarantine; what was quarantined must pass a probe first."""
+        self.draining = False
+        if self._jailed:
+            self._jailed, self._until = False, None
+            self._away, self._good_probes, self._wanted_probes = True, 0, 1
+            self._next_probe = 0.0 if now is None else now
+            self._error_share, self._wrong = 0.0, 0.0
+
+    def tick(self, now: float) -> None:
+        """Let time end a quarantine."""
+        if self._jailed and self._until is not None and now >= self._until:
+            self.release(now)
+
+    def _good(self, now: float) -> bool:
+        self.failures = 0
+        self._error_share *= 0.9
+        self.heard = now
+        self._answered = True
+        return self._away and self._return(now)
+
+    def _return(self, now: float) -> bool:
+        self._away = False
+        self.failures = 0
+        self._error_share = 0.0
+        self.reason = ""
+        self._returned_at = now
+        return True
+
+    def _eject(self, reason: str, now: float) -> None:
+        self._away = True
+        self.reason = reason
+        doubled = min(self._policy.max_return_probes, self._wanted_probes * 2)
+        self._wanted_probes = 1 if self._answered else doubled
+        self._answered = False
+        self._good_probes = 0
+        self._next_probe = now + self._policy.probe_interval_s
+
+    def _wrong_answer(self, now: float) -> None:
+        policy = self._policy
+        self._wrong = 1 + self._wrong * 0.5 ** (max(0.0, now - self._wrong_at) / policy.wrong_half_life_s)
+        self._wrong_at = now
+        # A breath of time passes between wrong answers, in which they fade a little.
+        if self._wrong > policy.quarantine_after_wrong - 0.5 and not self._jailed:
+            self.lock("wrong answers", now + self._next_jail_s)
+            self._next_jail_s = min(_DAY_S, 2 * self._next_jail_s)
