@@ -25,7 +25,8 @@ class RetryBudget:
 
     def earn(self) -> None:
         """Count one request."""
-        self._tokens = min(self._capacity, self._tokens + self._ratio)
+        tokens = self._tokens + self._ratio
+        self._tokens = min(self._capacity, tokens)
 
     def available(self, now: float) -> bool:
         """Say whether an extra attempt may be made now."""

@@ -15,16 +15,37 @@ class Health:
     """The standing of one node; all times are the caller's monotonic seconds."""
 
     __slots__ = (
-        "_answered", "_away", "_error_share", "_good_probes", "_jailed", "_next_jail_s", "_next_probe",
-        "_policy", "_returned_at", "_until", "_wanted_probes", "_wrong", "_wrong_at", "draining", "failures", "heard", "reason",
-    )  # fmt: skip
+        "_answered",
+        "_away",
+        "_draining",
+        "_error_share",
+        "_good_probes",
+        "_jailed",
+        "_next_jail_s",
+        "_next_probe",
+        "_policy",
+        "_returned_at",
+        "_until",
+        "_wanted_probes",
+        "_wrong",
+        "_wrong_at",
+        "failures",
+        "heard",
+        "penalty",
+        "reason",
+        "serving",
+    )
 
     def __init__(self, policy: Policy, joined_at: float | None) -> None:
         self._policy = policy
         self._away = False
         self._jailed = False
         self._until: float | None = None
-        self.draining = False
+        self._draining = False
+        self.serving = True
+        """Whether new requests may go to it in the ordinary way."""
+        self.penalty = 1.0
+        """The factor (>= 1) by which trouble of late makes it less attractive."""
         self.reason = ""
         self.failures = 0
         self.heard = joined_at
@@ -40,30 +61,25 @@ class Health:
         self._next_probe = 0.0
 
     @property
-    def serving(self) -> bool:
-        """Say whether new requests may go to it in the ordinary way."""
-        return not (self._away or self._jailed or self.draining)
-
-    @property
     def last_resort(self) -> bool:
         """Say whether it may be tried when nothing else is left."""
-        return self._away and not (self._jailed or self.draining)
+        return self._away and not (self._jailed or self._draining)
+
+    @property
+    def starting(self) -> bool:
+        """Say whether its share is still growing."""
+        return self._returned_at is not None
 
     @property
     def state(self) -> NodeState:
         """Return its standing as a word."""
         if self._jailed:
             return NodeState.QUARANTINED
-        if self.draining:
+        if self._draining:
             return NodeState.DRAINING
         if self._away:
             return NodeState.EJECTED
         return NodeState.LIVE if self._returned_at is None else NodeState.STARTING
-
-    @property
-    def penalty(self) -> float:
-        """Return the factor (>= 1) by which trouble of late makes it less attractive."""
-        return 4.0 ** min(self.failures, 4) * (1.0 + 10.0 * self._error_share)
 
     def allowance(self, now: float, limit: int | None) -> int | None:
         """Return how many requests it may have at once now; grows over the slow start; None = no limit."""
@@ -85,6 +101,7 @@ class Health:
         self._error_share += 0.1 * (1 - self._error_share)
         if outcome is Outcome.WRONG:
             self._wrong_answer(now)
+            self._judge()
             return False
         self.failures += 1
         if not self._away and (
@@ -92,6 +109,7 @@ class Health:
             or self._error_share > self._policy.eject_error_share
         ):
             self._eject(f"{self.failures} failures in a row, the last one {outcome}", now)
+        self._judge()
         return False
 
     def probed(self, ok: bool, now: float) -> bool:
@@ -119,15 +137,22 @@ class Health:
     def lock(self, reason: str, until: float | None = None) -> None:
         """Quarantine it until ``until``, or until released."""
         self._jailed, self._until, self.reason = True, until, reason
+        self._judge()
+
+    def drain(self) -> None:
+        """Take nothing new until released."""
+        self._draining = True
+        self._judge()
 
     def release(self, now: float | None = None) -> None:
         """End a drain and a quarantine; what was quarantined must pass a probe first."""
-        self.draining = False
+        self._draining = False
         if self._jailed:
             self._jailed, self._until = False, None
             self._away, self._good_probes, self._wanted_probes = True, 0, 1
             self._next_probe = 0.0 if now is None else now
             self._error_share, self._wrong = 0.0, 0.0
+        self._judge()
 
     def tick(self, now: float) -> None:
         """Let time end a quarantine."""
@@ -135,10 +160,12 @@ class Health:
             self.release(now)
 
     def _good(self, now: float) -> bool:
-        self.failures = 0
-        self._error_share *= 0.9
         self.heard = now
         self._answered = True
+        if self._error_share:
+            self.failures = 0
+            self._error_share = self._error_share * 0.9 if self._error_share > 1e-3 else 0.0
+            self._judge()
         return self._away and self._return(now)
 
     def _return(self, now: float) -> bool:
@@ -147,7 +174,13 @@ class Health:
         self._error_share = 0.0
         self.reason = ""
         self._returned_at = now
+        self._judge()
         return True
+
+    def _judge(self) -> None:
+        # Kept ready, because they are read with every request and change seldom.
+        self.serving = not (self._away or self._jailed or self._draining)
+        self.penalty = 4.0 ** min(self.failures, 4) * (1.0 + 10.0 * self._error_share)
 
     def _eject(self, reason: str, now: float) -> None:
         self._away = True

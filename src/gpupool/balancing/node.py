@@ -90,7 +90,9 @@ class Node:
         health = self.health
         if not health.serving:
             return NEVER
-        allowed = health.allowance(now, self.limit)
+        allowed = self.limits.concurrency if self.learned is None else self.learned.current
+        if health.starting:
+            allowed = health.allowance(now, allowed)
         if allowed is not None and self.outstanding >= allowed:
             return NEVER
         return self.bare_cost(kind, guess, now)

@@ -5,6 +5,7 @@ how it ends, with the monotonic time, and asks. Costs are kept per kind and node
 something changed, because the question comes with every request.
 """
 
+from bisect import bisect_right
 from collections.abc import Mapping
 
 from gpupool.balancing.budget import RetryBudget
@@ -64,6 +65,7 @@ class Pool:
         self._boards: dict[str, _Board] = {}
         self._tick_at = -NEVER
         self._now: float | None = None
+        self._serving = 0
         self._last = -1
 
     def set_nodes(self, nodes: Mapping[str, NodeLimits]) -> None:
@@ -113,7 +115,7 @@ class Pool:
             return self._spare(now, board, exclude)
         edge = best * (1.0 + self.policy.tie_band)
         good = [index for index, cost in enumerate(costs) if cost <= edge]
-        self._last = next((index for index in good if index > self._last), good[0])
+        self._last = good[bisect_right(good, self._last) % len(good)]
         return self._nodes[self._last].name
 
     def started(self, node: str, now: float, kind: str = "") -> Ticket:
@@ -169,7 +171,9 @@ class Pool:
         board = self._board(kind, now)
         if board.histogram.total < _ENOUGH_FOR_HEDGING or not self.hedges.available(now):
             return None
-        if sum(node.health.serving for node in self._nodes) < 2:
+        if not now < self._tick_at:
+            self._tick(now)
+        if self._serving < 2:
             return None
         return board.histogram.quantile(self.policy.hedge_quantile)
 
@@ -191,7 +195,7 @@ class Pool:
 
     def drain(self, node: str) -> None:
         """Give ``node`` nothing new; what it has, it finishes. `release` ends that. KeyError: not listed."""
-        self._nodes[self._places[node]].health.draining = True
+        self._nodes[self._places[node]].health.drain()
         self._tick_at = -NEVER
 
     def quarantine(self, node: str, reason: str) -> None:
@@ -227,6 +231,7 @@ class Pool:
         self._now = now
         for node in self._nodes:
             node.tick(now)
+        self._serving = sum(node.health.serving for node in self._nodes)
         for board in self._boards.values():
             board.renew(self._nodes, self.policy, now)
 
