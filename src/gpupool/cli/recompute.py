@@ -4,7 +4,11 @@ from typing import Annotated
 
 import typer
 
+from gpupool.cli import recompute_flags as flags
+from gpupool.cli import recompute_proxy
+
 app = typer.Typer(help="Recover proof bits of compressed plots for harvesters.", no_args_is_help=True)
+app.command("proxy")(recompute_proxy.proxy)
 
 
 @app.callback()
@@ -17,54 +21,42 @@ def serve(
     host: Annotated[
         str | None, typer.Option(help="Address to listen on [127.0.0.1]; others open it to the network.")
     ] = None,
-    port: Annotated[
-        int | None, typer.Option("--port", "-p", help="Port to listen on [11989]; 0 takes a free one.")
-    ] = None,
-    threads: Annotated[
-        int | None,
-        typer.Option("--threads", "-r", help="Requests worked on at once [1]; 0 or less: one a core."),
-    ] = None,
+    port: flags.Port = None,
+    threads: flags.Threads = None,
+    cuda_devices: flags.CudaDevices = None,
+    opencl_devices: flags.OpenClDevices = None,
+    cuda: flags.CudaIndexes = None,
+    opencl: flags.OpenClIndexes = None,
     queue: Annotated[
         int | None, typer.Option(help="Requests that may wait before the next is refused [64].")
     ] = None,
     drain: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="Time for work in progress at a stop [5].")
     ] = None,
+    token_file: flags.TokenFile = None,
+    tls_cert: flags.TlsCert = None,
+    tls_key: flags.TlsKey = None,
+    client_ca: flags.ClientCa = None,
     log_level: Annotated[str | None, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = None,
 ) -> None:
     """Serve full proofs and qualities of k=32 plots, C1 to C5, until stopped.
 
     It compiles its kernels at the first start (some seconds) and reports ready on /readyz once it has recovered a
-    known proof.
+    known proof. CHIAPOS_MAX_CORES and the other variables that farms set are honoured.
     """
-    import os
-
-    from pydantic import ValidationError
-
-    from gpupool.contracts.problems import describe
-    from gpupool.core.errors import InvalidInputError
-    from gpupool.recompute.server.main import run
-    from gpupool.recompute.server.settings import RecomputeServerSettings
-
-    if threads is not None and threads < 1:
-        threads = len(os.sched_getaffinity(0))
-    given = {
-        "recompute_host": host,
-        "recompute_port": port,
-        "recompute_threads": threads,
-        "recompute_queue_room": queue,
-        "recompute_drain_seconds": drain,
-        "log_level": log_level,
-    }
-    try:
-        settings = RecomputeServerSettings.model_validate(
-            {key: value for key, value in given.items() if value is not None}
-        )
-    except ValidationError as error:
-        raise InvalidInputError(
-            f"The recompute server's settings are not valid: {describe(error)}."
-        ) from error
-    run(settings)
+    flags.start(
+        flags.Cards(cuda_devices, opencl_devices, cuda or [], opencl or []),
+        recompute_host=host,
+        recompute_port=port,
+        recompute_threads=threads,
+        recompute_queue_room=queue,
+        recompute_drain_seconds=drain,
+        recompute_token_file=token_file,
+        recompute_tls_cert=tls_cert,
+        recompute_tls_key=tls_key,
+        recompute_client_ca=client_ca,
+        log_level=log_level,
+    )
 
 
 @app.command()
