@@ -29,6 +29,7 @@ class Health:
         "_wanted_probes",
         "_wrong",
         "_wrong_at",
+        "back_at",
         "failures",
         "heard",
         "penalty",
@@ -55,6 +56,8 @@ class Health:
         self._wrong_at = 0.0
         self._next_jail_s = policy.quarantine_s
         self._returned_at = joined_at
+        self.back_at = 0.0 if joined_at is None else joined_at
+        """When it last came into service; what was sent before says nothing about it now."""
         self._answered = True
         self._good_probes = 0
         self._wanted_probes = 1
@@ -85,12 +88,13 @@ class Health:
         """Return how many requests it may have at once now; grows over the slow start; None = no limit."""
         if self._returned_at is None:
             return limit
-        age = now - self._returned_at
+        if not self._answered:
+            return 1
+        age = max(0.0, now - self._returned_at)
         if age >= self._policy.slow_start_s:
-            self._returned_at = None
             return limit
         ceiling = limit or _UNLIMITED_CEILING
-        return min(ceiling, 1 + int(ceiling * max(0.0, age) / self._policy.slow_start_s))
+        return min(ceiling, 1 + int(ceiling * age / self._policy.slow_start_s))
 
     def record(self, outcome: Outcome, now: float) -> bool:
         """Take in how a request ended; True when that brought the node back into service."""
@@ -104,10 +108,9 @@ class Health:
             self._judge()
             return False
         self.failures += 1
-        if not self._away and (
-            self.failures >= self._policy.eject_after_failures
-            or self._error_share > self._policy.eject_error_share
-        ):
+        # Back from an absence and not yet heard: one failure is enough.
+        most = self._policy.eject_after_failures if self._answered else 1
+        if not self._away and (self.failures >= most or self._error_share > self._policy.eject_error_share):
             self._eject(f"{self.failures} failures in a row, the last one {outcome}", now)
         self._judge()
         return False
@@ -155,7 +158,9 @@ class Health:
         self._judge()
 
     def tick(self, now: float) -> None:
-        """Let time end a quarantine."""
+        """Let time end a slow start and a quarantine."""
+        if self._returned_at is not None and now - self._returned_at >= self._policy.slow_start_s:
+            self._returned_at = None
         if self._jailed and self._until is not None and now >= self._until:
             self.release(now)
 
@@ -174,6 +179,7 @@ class Health:
         self._error_share = 0.0
         self.reason = ""
         self._returned_at = now
+        self.back_at = now
         self._judge()
         return True
 

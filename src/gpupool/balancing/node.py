@@ -13,14 +13,15 @@ _SUSPECT_PENALTY = 8.0
 class Ticket:
     """A request under way at a node; made by `Pool.started`, handed back once to `Pool.finished`."""
 
-    __slots__ = ("kind", "load", "node", "open", "place", "started")
+    __slots__ = ("kind", "load", "node", "open", "place", "rank", "started")
 
-    def __init__(self, place: "Node", kind: str, started: float, load: float) -> None:
+    def __init__(self, place: "Node", kind: str, started: float, load: float, rank: int) -> None:
         self.place = place
         self.node = place.name
         self.kind = kind
         self.started = started
         self.load = load
+        self.rank = rank
         self.open = True
 
 
@@ -111,7 +112,7 @@ class Node:
             self.busy_since = now
         self.outstanding += 1
         self.running[kind] = self.running.get(kind, 0) + 1
-        return Ticket(self, kind, now, load)
+        return Ticket(self, kind, now, load, self.outstanding)
 
     def finish(self, ticket: Ticket, now: float, outcome: Outcome) -> None:
         """Count one request less and learn from how it ended."""
@@ -124,6 +125,8 @@ class Node:
             del self.running[kind]
         self.counts[outcome] += 1
         self._learn(ticket, max(0.0, now - ticket.started), now, outcome)
+        if outcome is not Outcome.OK and ticket.started < self.health.back_at:
+            return
         if self.health.record(outcome, now):
             self.forget_speed()
 
@@ -137,7 +140,7 @@ class Node:
             self.suspect = False
             speed.answered(elapsed, ticket.load, now)
             if self.learned is not None:
-                self.learned.observe(elapsed, round(ticket.load))
+                self.learned.observe(elapsed, ticket.rank)
             return
         speed.unfinished(elapsed, ticket.load, now)
         if self.learned is not None and outcome is Outcome.TIMED_OUT:
@@ -148,16 +151,12 @@ class Node:
         for speed in self.speeds.values():
             speed.forget_speed()
 
-    def silence_limit(self, kind: str) -> float:
-        """Return after how many seconds without an answer a request of ``kind`` sent now is given up here."""
-        policy = self._policy
+    def p99(self, kind: str) -> float | None:
+        """Return the 99th percentile of seconds of ``kind`` at the present load; None when not measured."""
         speed = self.speeds.get(kind)
-        p99 = None
-        if speed is not None and speed.count:
-            p99 = speed.p99_at(self.work_ahead(kind, speed.unit) / speed.unit if speed.unit > 0 else 1.0)
-        if p99 is None:
-            return max(policy.silence_floor_s, policy.first_silence_s)
-        return max(policy.silence_floor_s, policy.silence_factor * p99)
+        if speed is None or not speed.count:
+            return None
+        return speed.p99_at(self.work_ahead(kind, speed.unit) / speed.unit if speed.unit > 0 else 1.0)
 
     def tick(self, now: float) -> None:
         """Notice what only time shows: a quarantine that ends, a node that has gone quiet with work to do."""
@@ -165,8 +164,11 @@ class Node:
         self.suspect = False
         if self.outstanding:
             since = max(self.busy_since, self.health.heard or 0.0)
-            longest = max(self.silence_limit(kind) for kind in self.running)
-            self.suspect = now - since > longest / 2
+            policy = self._policy
+            longest = max(
+                self.p99(kind) or policy.first_silence_s / policy.silence_factor for kind in self.running
+            )
+            self.suspect = now - since > max(policy.silence_floor_s, policy.silence_factor * longest) / 2
 
     def view(self) -> NodeView:
         """Return how it stands."""

@@ -155,12 +155,20 @@ class Pool:
     def silence_limit(self, node: str, kind: str, now: float) -> float:
         """Return the seconds after which a request sent to ``node`` is to be given up there and asked elsewhere.
 
-        It does not look at the request's own deadline: take the smaller of both.
+        A node that has not been measured gets twice the patience of the pool as a whole, while others serve. The
+        request's own deadline is not looked at: take the smaller of both.
         """
+        policy = self.policy
+        board = self._board(kind, now)
         index = self._places.get(node)
-        if index is None:
-            return self.policy.first_silence_s
-        return self._nodes[index].silence_limit(self._board(kind, now).kind)
+        p99 = None if index is None else self._nodes[index].p99(board.kind)
+        if p99 is not None:
+            return max(policy.silence_floor_s, policy.silence_factor * p99)
+        first = max(policy.silence_floor_s, policy.first_silence_s)
+        whole = board.histogram.quantile(0.99)
+        if whole is None or self._serving < 2:
+            return first
+        return min(first, max(policy.silence_floor_s, 2 * policy.silence_factor * whole))
 
     def hedge_after(self, now: float, kind: str = "") -> float | None:
         """Return after how many seconds a request is worth asking a second node; None = do not.
@@ -238,11 +246,11 @@ class Pool:
     def _spare(self, now: float, board: _Board, exclude: frozenset[str]) -> str | None:
         """Return where to send when no node is free in the ordinary way.
 
-        First a serving node that only its slow start holds back; then, if none serves at all, one ejected node at
-        a time: it may have come back, and the request has nothing to lose.
+        First a serving node that only its slow start holds back; then, if this request has tried all that serve,
+        one ejected node at a time: it may have come back, and the request has nothing to lose.
         """
-        serving = [node for node in self._nodes if node.health.serving]
-        chosen = [node for node in serving if node.has_room and node.name not in exclude]
+        serving = [node for node in self._nodes if node.health.serving and node.name not in exclude]
+        chosen = [node for node in serving if node.has_room]
         if not serving:
             wait = self.policy.last_resort_interval_s
             chosen = [

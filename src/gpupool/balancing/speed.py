@@ -37,12 +37,13 @@ class Speed:
 
     def unfinished(self, elapsed: float, load: float, now: float) -> None:
         """Take in that a request had no answer after ``elapsed`` seconds: it teaches only that a node is slower."""
-        if elapsed / load**LOAD_POWER > self.unit:
+        if self.count and elapsed / load**LOAD_POWER > self.unit:
             self._learn(elapsed, load, now)
 
     def forget_speed(self) -> None:
-        """Keep the history but measure anew: the node was away and may have changed."""
+        """Measure anew: the node was away and may have changed. What is usual for it stays known."""
         self.count = 0
+        self.histogram = DecayingHistogram()
 
     @property
     def slow(self) -> bool:
