@@ -1,14 +1,19 @@
-"""``gpupool recompute``: serve recompute from this machine, and ask a server the question with the known answer."""
+"""``gpupool recompute``: serve recompute from this machine, balance over many, and ask from a harvester's side."""
 
 from typing import Annotated
 
 import typer
 
 from gpupool.cli import recompute_flags as flags
-from gpupool.cli import recompute_proxy
+from gpupool.cli import recompute_proxy, recompute_tools
 
 app = typer.Typer(help="Recover proof bits of compressed plots for harvesters.", no_args_is_help=True)
 app.command("proxy")(recompute_proxy.proxy)
+app.command("check")(recompute_tools.check)
+app.command("lookup")(recompute_tools.lookup)
+app.command("farm")(recompute_tools.farm)
+app.command("doctor")(recompute_tools.doctor)
+app.command("env")(recompute_tools.env)
 
 
 @app.callback()
@@ -56,34 +61,4 @@ def serve(
         recompute_tls_key=tls_key,
         recompute_client_ca=client_ca,
         log_level=log_level,
-    )
-
-
-@app.command()
-def check(
-    server: Annotated[str, typer.Argument(metavar="URL")] = "http://127.0.0.1:11989",
-    level: Annotated[int, typer.Option(min=1, max=5, help="Compression level to truncate to.")] = 3,
-    seconds: Annotated[float, typer.Option(min=0.001, max=600, help="How long the answer may take.")] = 5.0,
-) -> None:
-    """Send a real k=32 mainnet proof, truncated, to a server and compare what comes back.
-
-    Example: gpupool recompute check http://192.168.1.10:11989 --level 5
-    """
-    import time
-
-    from gpupool.contracts.recompute_client import RecomputeClient
-    from gpupool.core.errors import GpupoolError
-    from gpupool.recompute.demo import demo_request, known_proof
-
-    with RecomputeClient(server) as client:
-        began = time.perf_counter()
-        reply = client.recover_proof(demo_request(level), seconds=seconds)
-        spent = time.perf_counter() - began
-    if reply.numbers() != known_proof().xs:
-        raise GpupoolError(
-            f"{server} answered with another proof than the one that was truncated.",
-            remedy="Take this server out of use and report it with its log.",
-        )
-    typer.echo(
-        f"{server}: all 64 x recovered from C{level} in {spent * 1000:.0f} ms, checked: {reply.checked}"
     )

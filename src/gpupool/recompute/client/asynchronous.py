@@ -56,17 +56,18 @@ class AsyncClient:
         for a question that no host takes, and DeadlineError, which says what is wrong with each host, exactly when
         the time is over.
         """
-        return await self._look_up(question_of(request), timeout_s)
+        return await self.ask(question_of(request), timeout_s)
 
     async def look_up_quality(self, request: QualityRequest, *, timeout_s: float | None = None) -> Answer:
         """Return the pair of x of a quality, smaller first; otherwise as `recover_proof`."""
-        return await self._look_up(question_of(request), timeout_s)
+        return await self.ask(question_of(request), timeout_s)
 
     def hosts(self) -> tuple[HostView, ...]:
         """Return how every host stands right now."""
         return self._table.view(asyncio.get_running_loop().time())
 
-    async def _look_up(self, question: Question, timeout_s: float | None) -> Answer:
+    async def ask(self, question: Question, timeout_s: float | None = None) -> Answer:
+        """Look up either kind; see `recover_proof`."""
         seconds = self.options.timeout_s if timeout_s is None else timeout_s
         local = self._local is not None
         return await Lookup(

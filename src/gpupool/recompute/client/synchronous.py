@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar
 from gpupool.contracts.recompute import ProofRequest, QualityRequest
 from gpupool.recompute.client.asynchronous import AsyncClient
 from gpupool.recompute.client.options import ClientOptions
-from gpupool.recompute.client.questions import Answer
+from gpupool.recompute.client.questions import Answer, Question
 from gpupool.recompute.client.table import HostView
 
 T = TypeVar("T")
@@ -53,6 +53,10 @@ class Client:
     def look_up_quality(self, request: QualityRequest, *, timeout_s: float | None = None) -> Answer:
         """Return the pair of x of a quality, smaller first; see `AsyncClient.look_up_quality`."""
         return self._run(self._client.look_up_quality(request, timeout_s=timeout_s))
+
+    def ask(self, question: Question, timeout_s: float | None = None) -> Answer:
+        """Look up either kind; see `AsyncClient.recover_proof`."""
+        return self._run(self._client.ask(question, timeout_s))
 
     def hosts(self) -> tuple[HostView, ...]:
         """Return how every host stands right now."""
