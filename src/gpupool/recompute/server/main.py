@@ -34,7 +34,7 @@ from gpupool.recompute.server.doorway import Doorway
 from gpupool.recompute.server.ending import GRACE_SECONDS, end_within
 from gpupool.recompute.server.engine import Engine
 from gpupool.recompute.server.settings import RecomputeServerSettings
-from gpupool.recompute.server.watchdog import watch
+from gpupool.recompute.server.watchdog import StuckWorkerError, watch
 from gpupool.recompute.server.work import WorkQueue
 
 ROLE: Final = "recompute"
@@ -42,6 +42,8 @@ VARIABLES: Final = "GPUPOOL_RECOMPUTE"
 KERNEL_CACHE: Final = "NUMBA_CACHE_DIR"
 _HEAD_SECONDS: Final = 10.0
 """For the first bytes of a connection, and for a TLS handshake."""
+_CLOSE_SECONDS: Final = 0.5
+"""For answers that are being sent at a stop, and again for handlers that are cancelled then."""
 log = structlog.get_logger(__name__)
 
 
@@ -71,6 +73,7 @@ def run(settings: RecomputeServerSettings, choices: CardChoices) -> None:
 async def _serve(settings: RecomputeServerSettings, listener: socket.socket) -> None:
     instance_id = settings.instance_id or new_id("inst")
     stop = stop_signal()
+    stuck: StuckWorkerError | None = None
     async with listening(settings, instance_id, listener) as (server, port):
         record = _keep_record(settings, instance_id, port)
         _print(listening_line(settings.recompute_host, port))
@@ -84,10 +87,12 @@ async def _serve(settings: RecomputeServerSettings, listener: socket.socket) -> 
                 preparing.result()
             await asyncio.wait({stopping, watching}, return_when=asyncio.FIRST_COMPLETED)
             end_within(settings.recompute_drain_seconds + GRACE_SECONDS)
+            if watching.done():
+                stuck = watching.result()
+                log.error(stuck.code, reason=stuck.message, what_to_do=stuck.remedy)
             log.info("recompute_stopping", seconds=settings.recompute_drain_seconds)
         finally:
             _remove_record(record, instance_id)
-            stuck = watching.result() if watching.done() else None
             for task in (preparing, stopping, watching):
                 task.cancel()
     if stuck is not None:
@@ -118,7 +123,7 @@ async def listening(
         server.application(),
         handler_cancellation=True,
         access_log=None,
-        shutdown_timeout=1.0,
+        shutdown_timeout=_CLOSE_SECONDS,
         keepalive_timeout=settings.recompute_idle_seconds,
     )
     await runner.setup()
