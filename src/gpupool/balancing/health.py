@@ -1,7 +1,8 @@
 """Whether a node deserves traffic: failures take it out, good probes bring it back, wrong answers lock it up.
 
-A node that is really back needs one good probe. One that accepts probes but never answers a request needs twice
-as many in a row each time, so it costs ever fewer retries: that is the exponential back-off.
+A node that is really back needs one good probe. One that accepts probes but never answers a request is believed a
+few times, and then needs twice as many in a row each time, so it costs ever fewer retries: that is the exponential
+back-off.
 """
 
 from gpupool.balancing.policy import Policy
@@ -18,7 +19,9 @@ class Health:
         "_answered",
         "_away",
         "_draining",
+        "_empty_returns",
         "_error_share",
+        "_failed_at",
         "_good_probes",
         "_jailed",
         "_next_jail_s",
@@ -49,6 +52,7 @@ class Health:
         """The factor (>= 1) by which trouble of late makes it less attractive."""
         self.reason = ""
         self.failures = 0
+        self._failed_at = 0.0
         self.heard = joined_at
         """When it last said anything good; None until the first time that matters."""
         self._error_share = 0.0
@@ -60,6 +64,7 @@ class Health:
         """When it last came into service; what was sent before says nothing about it now."""
         self._answered = True
         self._good_probes = 0
+        self._empty_returns = 0
         self._wanted_probes = 1
         self._next_probe = 0.0
 
@@ -108,6 +113,7 @@ class Health:
             self._judge()
             return False
         self.failures += 1
+        self._failed_at = now
         # Back from an absence and not yet heard: one failure is enough.
         most = self._policy.eject_after_failures if self._answered else 1
         if not self._away and (self.failures >= most or self._error_share > self._policy.eject_error_share):
@@ -158,7 +164,12 @@ class Health:
         self._judge()
 
     def tick(self, now: float) -> None:
-        """Let time end a slow start and a quarantine."""
+        """Let time end a slow start, a quarantine, and the doubt about a node that failed and got nothing since."""
+        if self.failures and self.serving and now - self._failed_at > self._policy.probe_interval_s / 2:
+            # Few requests come by, so it could stay disliked for ever: let a probe decide.
+            self._eject("failed, and has answered nothing since", now)
+            self._next_probe = now
+            self._judge()
         if self._returned_at is not None and now - self._returned_at >= self._policy.slow_start_s:
             self._returned_at = None
         if self._jailed and self._until is not None and now >= self._until:
@@ -191,8 +202,9 @@ class Health:
     def _eject(self, reason: str, now: float) -> None:
         self._away = True
         self.reason = reason
-        doubled = min(self._policy.max_return_probes, self._wanted_probes * 2)
-        self._wanted_probes = 1 if self._answered else doubled
+        self._empty_returns = 0 if self._answered else self._empty_returns + 1
+        doublings = min(30, max(0, self._empty_returns - self._policy.patient_returns))
+        self._wanted_probes = min(self._policy.max_return_probes, 2**doublings)
         self._answered = False
         self._good_probes = 0
         self._next_probe = now + self._policy.probe_interval_s

@@ -13,15 +13,16 @@ _SUSPECT_PENALTY = 8.0
 class Ticket:
     """A request under way at a node; made by `Pool.started`, handed back once to `Pool.finished`."""
 
-    __slots__ = ("kind", "load", "node", "open", "place", "rank", "started")
+    __slots__ = ("kind", "load", "node", "open", "place", "rank", "started", "unit")
 
-    def __init__(self, place: "Node", kind: str, started: float, load: float, rank: int) -> None:
+    def __init__(self, place: "Node", kind: str, started: float, load: float, unit: float) -> None:
         self.place = place
         self.node = place.name
         self.kind = kind
         self.started = started
         self.load = load
-        self.rank = rank
+        self.unit = unit
+        self.rank = place.outstanding
         self.open = True
 
 
@@ -74,7 +75,10 @@ class Node:
         speed = self.speeds.get(kind)
         if speed is None or not speed.count:
             return guess
-        if not self.outstanding and now - speed.at > self._policy.stale_after_s:
+        if self.outstanding or now - speed.at < self._policy.probe_interval_s:
+            return speed.unit
+        # What is only known as "slower than that" is worth another look sooner.
+        if speed.doubted or now - speed.at > self._policy.stale_after_s:
             return min(guess, speed.unit)
         return speed.unit
 
@@ -104,15 +108,15 @@ class Node:
         seconds = (self.work_ahead(kind, unit) + unit) * self.health.penalty / self.limits.weight
         return seconds * _SUSPECT_PENALTY if self.suspect else seconds
 
-    def start(self, kind: str, now: float) -> Ticket:
-        """Count one more request."""
-        unit = self.unit(kind, self._policy.first_guess_s, now)
+    def start(self, kind: str, guess: float, now: float) -> Ticket:
+        """Count one more request; ``guess`` as in `unit`."""
+        unit = self.unit(kind, guess, now)
         load = 1.0 + (self.work_ahead(kind, unit) / unit if unit > 0 else self.outstanding)
         if not self.outstanding:
             self.busy_since = now
         self.outstanding += 1
         self.running[kind] = self.running.get(kind, 0) + 1
-        return Ticket(self, kind, now, load, self.outstanding)
+        return Ticket(self, kind, now, load, unit)
 
     def finish(self, ticket: Ticket, now: float, outcome: Outcome) -> None:
         """Count one request less and learn from how it ended."""
@@ -142,7 +146,7 @@ class Node:
             if self.learned is not None:
                 self.learned.observe(elapsed, ticket.rank)
             return
-        speed.unfinished(elapsed, ticket.load, now)
+        speed.unfinished(elapsed, ticket.load, now, ticket.unit)
         if self.learned is not None and outcome is Outcome.TIMED_OUT:
             self.learned.back_off()
 

@@ -18,8 +18,10 @@ class Policy:
     """Failures in a row (>= 1) after which a node takes no more traffic."""
     eject_error_share: float = 0.5
     """A node that fails more than this share (0..1] of its recent requests is ejected too."""
+    patient_returns: int = 5
+    """So often (>= 0) a node is let back after a single good probe although it answered nothing the last time."""
     max_return_probes: int = 16
-    """A node that never answers between ejections needs 1, 2, 4 ... good probes in a row, at most this many."""
+    """... and then it needs 2, 4, 8 ... good probes in a row, at most this many (>= 1)."""
     probe_interval_s: float = 2.0
     """An ejected node is probed this often, so that is how long a healthy one waits at most."""
     idle_probe_s: float = 10.0
@@ -60,6 +62,8 @@ class Policy:
     def __post_init__(self) -> None:
         if self.eject_after_failures < 1 or self.max_return_probes < 1 or self.max_kinds < 1:
             raise ValueError("eject_after_failures, max_return_probes and max_kinds must be at least 1")
+        if self.patient_returns < 0:
+            raise ValueError("patient_returns must not be negative")
         if not 0 < self.hedge_quantile < 1 or not 0 < self.eject_error_share <= 1:
             raise ValueError("hedge_quantile and eject_error_share must lie between 0 and 1")
         positive = (

@@ -130,7 +130,8 @@ class Pool:
         place = self._nodes[index]
         if not place.health.serving:
             place.tried_at = now
-        ticket = place.start(self._board(kind, now).kind, now)
+        board = self._board(kind, now)
+        ticket = place.start(board.kind, board.guess, now)
         self._changed(index)
         return ticket
 

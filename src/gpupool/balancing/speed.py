@@ -14,11 +14,13 @@ LOAD_POWER = 0.5
 class Speed:
     """Measured seconds of one kind at one node."""
 
-    __slots__ = ("_usual", "at", "count", "histogram", "latency", "load", "unit")
+    __slots__ = ("_usual", "at", "count", "doubted", "histogram", "latency", "load", "unit")
 
     GAIN = 0.1
     USUAL_GAIN = 0.002
     SLOW = 3.0
+    DOUBT_S = 1.0
+    """A bound that was not confirmed for so long gives way to the first real answer."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -27,17 +29,26 @@ class Speed:
         self.latency = 0.0
         self.load = 1.0
         self.at = 0.0
+        self.doubted = False
+        """Whether the last thing known is only that it is slower than something."""
         self.histogram = DecayingHistogram()
         self._usual = 0.0
 
     def answered(self, latency: float, load: float, now: float) -> None:
         """Take in a good answer: its seconds, and the load (>= 1) when it was sent."""
+        if self.doubted and now - self.at > self.DOUBT_S:
+            self.count = 0
+        self.doubted = False
         self._learn(latency, load, now)
         self.histogram.add(latency, now)
 
-    def unfinished(self, elapsed: float, load: float, now: float) -> None:
-        """Take in that a request had no answer after ``elapsed`` seconds: it teaches only that a node is slower."""
-        if self.count and elapsed / load**LOAD_POWER > self.unit:
+    def unfinished(self, elapsed: float, load: float, now: float, expected: float) -> None:
+        """Take in that a request had no answer after ``elapsed`` seconds, where ``expected`` was its unit.
+
+        It teaches something only when that is longer than expected: the node is slower than thought.
+        """
+        if elapsed / load**LOAD_POWER > max(expected, self.unit if self.count else 0.0):
+            self.doubted = True
             self._learn(elapsed, load, now)
 
     def forget_speed(self) -> None:
