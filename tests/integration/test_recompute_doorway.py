@@ -346,3 +346,17 @@ async def test_a_slow_time_is_not_held_against_a_server_for_ever() -> None:
             if code == 200:
                 return
     raise AssertionError("it never tried again")
+
+
+async def test_every_request_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    async with stage(ScriptedEngine()) as s:
+        await s.post("/v1/proofs", PROOF, X_Request_Id="mine-1")
+        await s.post("/v1/proofs", "{", X_Request_Id="mine-2")
+        await s.post("/v1/proofs", PROOF, X_Deadline_Ms="never", X_Request_Id="mine-3")
+    printed = capsys.readouterr().out.splitlines()
+    good, bad, late = [line for line in printed if "] Request from " in line]
+    assert "Request from 127.0.0.1 for K32 C3 took " in good
+    assert good.endswith("(used_gpu = 0, is_fail = 0, engine = numba, result = ok, id = mine-1)")
+    for line, name in ((bad, "mine-2"), (late, "mine-3")):
+        assert "for K? C? took " in line
+        assert line.endswith(f"is_fail = 1, engine = numba, result = invalid_input, id = {name})")

@@ -6,7 +6,7 @@ import pytest
 
 from gpupool.core.errors import InvalidInputError
 from gpupool.devices.probe import DeviceFacts
-from gpupool.recompute.server.banner import device_lines, listening_line
+from gpupool.recompute.server.banner import device_lines, listening_line, request_line
 from gpupool.recompute.server.capacity import ThreadCount, usable_cores
 from gpupool.recompute.server.cards import (
     CardChoice,
@@ -144,3 +144,15 @@ def test_opencl_drivers_stay_unloaded_unless_asked_for(monkeypatch: pytest.Monke
     assert asked == ["nvml", "nvml"]
     find_cards(choices(opencl_limit=1))
     assert asked[2:] == ["nvml", "opencl"]
+
+
+def test_a_request_is_one_line_that_begins_as_the_originals() -> None:
+    assert request_line(
+        1764543600123, "192.168.1.7", (32, 3), 146.25, engine="numba", result="ok", request_id="req-1"
+    ) == (
+        "[1764543600123] Request from 192.168.1.7 for K32 C3 took 146.250 ms (used_gpu = 0, is_fail = 0,"
+        " engine = numba, result = ok, id = req-1)"
+    )
+    refused = request_line(7, "::1", None, 0.5, engine="numba", result="invalid_input", request_id="req-2")
+    assert "for K? C? took 0.500 ms (used_gpu = 0, is_fail = 1," in refused
+    assert "result = invalid_input" in refused

@@ -10,12 +10,14 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
+import structlog
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from gpupool.core.errors import EnvironmentProblemError, InvalidInputError, UnauthorizedError
 from gpupool.core.tokens import same_secret
 
+log = structlog.get_logger(__name__)
 MIN_TOKEN_LENGTH: Final = 16
 _FILE_LIMIT: Final = 64 * 1024
 _OPEN_PATHS: Final = frozenset({"/healthz", "/readyz"})
@@ -89,6 +91,7 @@ def token_guard(tokens: tuple[str, ...]) -> Middleware:
         if request.path not in _OPEN_PATHS and not _is_known(
             request.headers.get("Authorization", ""), tokens
         ):
+            log.warning("unauthorized_client_refused", client=request.remote, path=request.path[:200])
             raise UnauthorizedError(
                 "This server wants a bearer token, and the request has none that it knows.",
                 remedy="Send one from the server's token file as Authorization: Bearer TOKEN.",

@@ -35,6 +35,7 @@ from gpupool.core.errors import (
 )
 from gpupool.pos.parameters import LEVELS, K
 from gpupool.recompute.server.access import token_guard
+from gpupool.recompute.server.banner import request_line, say
 from gpupool.recompute.server.engine import Checkpoint, Engine, WrongAnswerError
 from gpupool.recompute.server.metrics import Metrics
 from gpupool.recompute.server.problems import REQUEST_ID, name_request, with_problems
@@ -69,7 +70,7 @@ class _Heard:
     """What is known of a request while it is served."""
 
     kind: Kind
-    deadline: float
+    deadline: float = 0.0
     """Monotonic seconds."""
     question: Question | None = None
     computed: float | None = None
@@ -156,9 +157,10 @@ class RecomputeServer:
     ) -> tuple[Question, _A]:
         """Read a question, have it worked on within its deadline, and count and log how it ended."""
         began = self._queue.clock.monotonic()
-        heard = _Heard(kind, began + self._seconds(request))
+        heard = _Heard(kind)
         result = "client_left"
         try:
+            heard.deadline = began + self._seconds(request)
             answer = await self._work(request, heard, read, ask)
             result = "ok"
         except WrongAnswerError as error:
@@ -216,18 +218,18 @@ class RecomputeServer:
         )
 
     def _log_request(self, request: web.Request, heard: "_Heard", began: float, result: str) -> None:
-        asked = heard.question
-        log.info(
+        asked, clock, client = heard.question, self._queue.clock, request.remote or "?"
+        ms, request_id = (clock.monotonic() - began) * 1000, request[REQUEST_ID]
+        plot = None if asked is None else (asked.k, asked.level)
+        epoch_ms = int(clock.now().timestamp() * 1000)
+        say(request_line(epoch_ms, client, plot, ms, engine=ENGINE, result=result, request_id=request_id))
+        log.debug(
             "request",
-            client=request.remote,
-            request=request[REQUEST_ID],
+            request=request_id,
             kind=heard.kind,
-            k=asked and asked.k,
-            plot_level=asked and asked.level,
-            plot=asked and asked.plot_id.hex()[:8],
-            ms=round((self._queue.clock.monotonic() - began) * 1000, 1),
-            compute_ms=None if heard.computed is None else round(heard.computed * 1000, 1),
-            engine=ENGINE,
+            plot=None if asked is None else asked.plot_id.hex()[:8],
+            ms=round(ms, 3),
+            compute_ms=None if heard.computed is None else round(heard.computed * 1000, 3),
             result=result,
         )
 

@@ -1,6 +1,7 @@
-"""The lines a server prints when it starts, word for word what operators of the original look for."""
+"""The lines a server prints when it starts and for each request, as operators of the original look for them."""
 
 import platform
+import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -25,6 +26,34 @@ def device_lines(
 def listening_line(host: str, port: int) -> str:
     """Return the line that says the server can be reached."""
     return f"ReComputeServer listening on {host} port {port}"
+
+
+def request_line(
+    epoch_ms: int,
+    client: str,
+    plot: tuple[int, int] | None,
+    ms: float,
+    *,
+    engine: str,
+    result: str,
+    request_id: str,
+) -> str:
+    """Return the line of one request that has ended.
+
+    ``plot``: k and level, None where the request could not be read. ``result``: ok, or the code of the error. What
+    the original does not print stands at the end, so that a script that reads its lines reads these too.
+    """
+    k, level = ("?", "?") if plot is None else plot
+    return (
+        f"[{epoch_ms}] Request from {client} for K{k} C{level} took {ms:.3f} ms (used_gpu = 0,"
+        f" is_fail = {int(result != 'ok')}, engine = {engine}, result = {result}, id = {request_id})"
+    )
+
+
+def say(*lines: str) -> None:
+    """Write lines where the original writes them, at once."""
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.flush()
 
 
 def processor_name() -> str:

@@ -28,7 +28,7 @@ from gpupool.core.processes import identify_self
 from gpupool.core.records import ProcessRecord
 from gpupool.recompute.server.access import is_loopback, read_tokens, tls_files
 from gpupool.recompute.server.app import ENGINE, RecomputeServer
-from gpupool.recompute.server.banner import device_lines, listening_line, processor_name
+from gpupool.recompute.server.banner import device_lines, listening_line, processor_name, say
 from gpupool.recompute.server.cards import CardChoices, check_cards, find_cards
 from gpupool.recompute.server.doorway import Doorway
 from gpupool.recompute.server.ending import GRACE_SECONDS, end_within
@@ -65,7 +65,7 @@ def run(settings: RecomputeServerSettings, choices: CardChoices) -> None:
             os.environ[KERNEL_CACHE] = str(ensure_private_dir(settings.kernel_cache))
         set_up_logging(ROLE, settings.log_level)
         devices = [(processor_name(), f"CPU ({ENGINE})")]
-        _print(*device_lines(settings.threads, len(cards.cuda), devices, notice))
+        say(*device_lines(settings.threads, len(cards.cuda), devices, notice))
         with suppress(asyncio.CancelledError):
             asyncio.run(_serve(settings, listener))
 
@@ -76,7 +76,7 @@ async def _serve(settings: RecomputeServerSettings, listener: socket.socket) -> 
     stuck: StuckWorkerError | None = None
     async with listening(settings, instance_id, listener) as (server, port):
         record = _keep_record(settings, instance_id, port)
-        _print(listening_line(settings.recompute_host, port))
+        say(listening_line(settings.recompute_host, port))
         _warn_if_open(settings)
         preparing = asyncio.create_task(_prepare(server))
         stopping = asyncio.create_task(stop.wait())
@@ -204,9 +204,3 @@ def _warn_if_open(settings: RecomputeServerSettings) -> None:
             what_to_do="Whoever reaches this port can use this machine. Limit it with a firewall, or give"
             " --token-file, or --tls-cert, --tls-key and --client-ca.",
         )
-
-
-def _print(*lines: str) -> None:
-    """Write start-up lines where the original writes them, at once."""
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
-    sys.stdout.flush()
