@@ -9,17 +9,22 @@ import asyncio
 import json
 import os
 import signal
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import format_datetime
 from pathlib import Path
 
 from aiohttp import web
 
 import mainnet
+from gpupool import __version__
 from gpupool.contracts.problems import MEDIA_TYPE
+from gpupool.contracts.recompute import QueueView, RecomputeServerView
 from gpupool.pos.quality import proof_pair
 
 HERE = Path(__file__).resolve()
@@ -65,6 +70,11 @@ class HostProcess:
         assert line, "the host did not start"
         self.port = int(line)
 
+    def await_question(self) -> None:
+        """Return once it was asked for the first time."""
+        assert self.child.stdout is not None
+        assert self.child.stdout.readline() == b"asked\n"
+
     def kill(self) -> None:
         self.child.kill()
         self.child.wait()
@@ -102,27 +112,67 @@ def _answer(kind: str, request: dict[str, str], *, lies: bool) -> dict[str, obje
     return {"proof": found, "checked": "challenge"} if kind == "proofs" else {"x": found}
 
 
-def _application(behaviour: argparse.Namespace) -> web.Application:
-    async def answer(request: web.Request) -> web.Response:
-        body = await request.json()
+class _Host:
+    """What the process is while it runs."""
+
+    def __init__(self, behaviour: argparse.Namespace) -> None:
+        self._behaviour = behaviour
+        self._asked = False
+
+    def application(self) -> web.Application:
+        app = web.Application()
+        app.add_routes(
+            [web.post("/v1/{kind:proofs|qualities}", self._answer), web.get("/v1/server", self._show)]
+        )
+        return app
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        behaviour, body = self._behaviour, await request.json()
+        if not self._asked:
+            self._asked = True
+            print("asked", flush=True)
         await asyncio.sleep(behaviour.delay)
         if behaviour.refuses:
             status, code = REFUSALS[behaviour.refuses]
             problem = {"title": "No.", "status": status, "code": code, "detail": "Not here.", "remedy": "Go."}
             return web.Response(status=status, text=json.dumps(problem), content_type=MEDIA_TYPE)
-        if behaviour.token and request.headers.get("Authorization") != f"Bearer {behaviour.token}":
+        if not self._let_in(request):
             return web.Response(status=401)
         return web.json_response(_answer(request.match_info["kind"], body, lies=behaviour.lies))
 
-    app = web.Application()
-    app.add_routes([web.post("/v1/{kind:proofs|qualities}", answer)])
-    return app
+    async def _show(self, request: web.Request) -> web.Response:
+        if not self._let_in(request):
+            return web.Response(status=401)
+        behaviour = self._behaviour
+        view = RecomputeServerView(
+            instance_id="inst-test",
+            version=behaviour.version,
+            state="ready",
+            k=[32],
+            levels=[] if behaviour.kinds == "frames" else [1, 2, 3],
+            devices=[],
+            rates=[],
+            queue=QueueView(running=0, waiting=0, room=1),
+        )
+        headers = {} if behaviour.kinds is None else {"X-Gpupool-Kinds": behaviour.kinds}
+        if behaviour.date:
+            moment = datetime.fromisoformat(behaviour.date).replace(tzinfo=UTC)
+            headers["Date"] = format_datetime(moment, usegmt=True)
+        return web.Response(text=view.model_dump_json(), content_type="application/json", headers=headers)
+
+    def _let_in(self, request: web.Request) -> bool:
+        token = self._behaviour.token
+        return token is None or request.headers.get("Authorization") == f"Bearer {token}"
 
 
 async def _serve(behaviour: argparse.Namespace) -> None:
-    runner = web.AppRunner(_application(behaviour))
+    runner = web.AppRunner(_Host(behaviour).application())
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", behaviour.port, reuse_address=True).start()
+    tls = None
+    if behaviour.certificate:
+        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        tls.load_cert_chain(behaviour.certificate, behaviour.key)
+    await web.TCPSite(runner, "127.0.0.1", behaviour.port, reuse_address=True, ssl_context=tls).start()
     print(runner.addresses[0][1], flush=True)
     await asyncio.Event().wait()
 
@@ -133,5 +183,7 @@ if __name__ == "__main__":
     parser.add_argument("--delay", type=float, default=0.0)
     parser.add_argument("--lies", action="store_true")
     parser.add_argument("--refuses", choices=sorted(REFUSALS))
-    parser.add_argument("--token")
+    for option in ("--token", "--kinds", "--date", "--certificate", "--key"):
+        parser.add_argument(option)
+    parser.add_argument("--version", default=__version__)
     asyncio.run(_serve(parser.parse_args()))

@@ -103,12 +103,17 @@ async def test_a_slow_host_is_overtaken() -> None:
     assert {answer.host for answer in answers} == {good.name}
 
 
-async def test_a_lying_host_is_quarantined_and_its_answers_are_never_taken() -> None:
+async def test_a_lying_host_is_quarantined_told_of_and_its_answers_are_never_taken(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with hosts("--lies", "") as (liar, good):
         async with client(liar, good) as opened:
             answers = await under_load(opened, lambda: None, count=30)
             assert {answer.host for answer in answers} == {good.name}
             assert state(opened, liar).state == "quarantined"
+            told = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+            assert len(told) == 1
+            assert f"{liar.name} is in quarantine, because it answered wrong" in told[0]
             proof = await opened.recover_proof(demo_request())
             assert proof.host == good.name
 

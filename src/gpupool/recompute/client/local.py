@@ -7,10 +7,9 @@ thread when the client starts; a look-up that comes earlier waits for it.
 import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
-
-import structlog
 
 from gpupool.core.errors import DeadlineError, GpupoolError
 from gpupool.pos.parameters import check_plot_size
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from gpupool.pos.decompressor import Decompressor
 
 NAME = "local"
-log = structlog.get_logger(__name__)
 
 
 class LocalEngine:
@@ -58,12 +56,9 @@ class LocalEngine:
     def _prepare(self) -> None:
         # Between them, these go through every kernel.
         known = (quality_request(known_proof(), level=1), proof_request(known_proof(), level=3))
-        try:
+        with suppress(DeadlineError):
             for request in known:
                 self._recover(question_of(request), self._closing)
-        except DeadlineError:
-            return
-        log.info("local_engine_ready")
 
     def _recover(self, question: Question, abandoned: threading.Event) -> tuple[int, ...]:
         if self._decompressor is None:

@@ -6,11 +6,10 @@ the one whose failure is longest ago is tried, again and again until the deadlin
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, NoReturn
-
-import structlog
 
 from gpupool.core.errors import DeadlineError, GpupoolError
 from gpupool.pos.errors import InvalidProofError
@@ -24,7 +23,8 @@ MOST_AT_ONCE: Final = 4
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 0.5
 _TOLD_TROUBLES: Final = 4
-log = structlog.get_logger(__name__)
+log = logging.getLogger(__name__)
+"""The standard library's: this runs inside programs of others, whose output it must not disturb."""
 
 Ask = Callable[[str, Question, str, float], Awaitable[tuple[int, ...]]]
 """Asks the host of a name; with the request id of the attempt and the seconds left."""
@@ -169,15 +169,19 @@ class Lookup:
             self._quarantine(host, trouble.reason, now)
         elif follows in {Follows.REST, Follows.PAUSE}:
             rest = None if follows is Follows.REST else trouble.pause_s
-            self._table.failed(host, now, trouble.reason, rest)
-            log.warning(
-                "recompute_host_failed", host=host, reason=trouble.reason, request=self._question.request_id
-            )
+            if self._table.failed(host, now, trouble.reason, rest):
+                log.warning(
+                    "Recompute host %s %s (request %s).", host, trouble.reason, self._question.request_id
+                )
 
     def _quarantine(self, host: str, reason: str, now: float) -> None:
         if self._table.quarantine(host, now, reason):
             log.error(
-                "recompute_host_quarantined", host=host, reason=reason, request=self._question.request_id
+                "Recompute host %s is in quarantine, because it %s (request %s). Take it out of use: its memory, its "
+                "card or its program may be damaged.",
+                host,
+                reason,
+                self._question.request_id,
             )
 
     def _judge_the_others(self, now: float) -> None:
@@ -187,7 +191,7 @@ class Lookup:
                 reason = f"stayed silent for {now - attempt.began:.1f} s"
                 if self._table.silent(attempt.host, attempt.began, now, reason):
                     self._troubles[attempt.host] = reason
-                    log.warning("recompute_host_silent", host=attempt.host, request=self._question.request_id)
+                    log.warning("Recompute host %s %s.", attempt.host, reason)
         for host, error in self._doubts.items():
             if error.code == "no_proof" and host != LOCAL:
                 self._quarantine(host, "found no proof where there is one", now)

@@ -119,12 +119,14 @@ class HostTable:
         if not record.quarantined:
             record.failed_at, record.reason, record.rests_until = None, None, 0.0
 
-    def failed(self, name: str, now: float, reason: str, rest_s: float | None = None) -> None:
-        """Let a host rest for ``rest_s`` seconds, by default the retry interval."""
+    def failed(self, name: str, now: float, reason: str, rest_s: float | None = None) -> bool:
+        """Let a host rest for ``rest_s`` seconds, by default the retry interval; False where that is no news."""
         record = self._records[name]
+        news = record.reason != reason
         record.failed_at, record.reason = now, reason
         record.failures += 1
         record.rests_until = now + (self._retry_interval_s if rest_s is None else rest_s)
+        return news
 
     def silent(self, name: str, since: float, now: float, reason: str) -> bool:
         """Let a host rest that has answered nothing at all ``since``; False where it is only slow."""
