@@ -1,5 +1,6 @@
 """``gpupool recompute``: serve recompute from this machine, balance over many, and ask from a harvester's side."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -42,6 +43,13 @@ def serve(
     tls_cert: flags.TlsCert = None,
     tls_key: flags.TlsKey = None,
     client_ca: flags.ClientCa = None,
+    external: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="Run and watch your own Gigahorse chia_recompute_server instead."),
+    ] = None,
+    memory_mb: Annotated[
+        int | None, typer.Option(min=1, help="With --external: memory from which on it is started again.")
+    ] = None,
     log_level: Annotated[str | None, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = None,
 ) -> None:
     """Serve full proofs and qualities of k=32 plots, C1 to C5, until stopped.
@@ -49,8 +57,20 @@ def serve(
     It compiles its kernels at the first start (some seconds) and reports ready on /readyz once it has recovered a
     known proof. CHIAPOS_MAX_CORES and the other variables that farms set are honoured.
     """
+    cards = flags.Cards(cuda_devices, opencl_devices, cuda or [], opencl or [])
+    if external is not None:
+        flags.start_external(
+            cards,
+            given={"program": external, "host": host, "port": port, "threads": threads}
+            | {"memory_mb": memory_mb, "stop_seconds": drain},
+            refused={"--queue": queue, "--token-file": token_file, "--tls-cert": tls_cert}
+            | {"--tls-key": tls_key, "--client-ca": client_ca},
+            log_level=log_level,
+        )
+        return
+    flags.refuse_without_external(memory_mb)
     flags.start(
-        flags.Cards(cuda_devices, opencl_devices, cuda or [], opencl or []),
+        cards,
         recompute_host=host,
         recompute_port=port,
         recompute_threads=threads,

@@ -3,10 +3,10 @@
 Letters and meanings are those of the original program, so that a start script needs no change.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -89,3 +89,42 @@ def start(cards: Cards, **given: object) -> None:
             f"The recompute server's settings are not valid: {describe(error)}."
         ) from error
     run(settings, choices)
+
+
+def start_external(
+    cards: Cards, *, given: Mapping[str, Any], refused: Mapping[str, object], log_level: str | None
+) -> None:
+    """Keep the operator's own program running until stopped.
+
+    ``given``: fields of ExternalServer, ``refused``: flags that mean nothing to that program; None where a flag was
+    not given.
+    """
+    from gpupool.core.errors import InvalidInputError
+    from gpupool.recompute.server.cards import CardChoices
+    from gpupool.recompute.server.external import ExternalServer, run_external
+    from gpupool.recompute.variables import ChiaposVariables
+
+    wrong = [flag for flag, value in refused.items() if value is not None]
+    if wrong:
+        raise InvalidInputError(
+            f"With --external, {', '.join(wrong)} cannot be honoured: the original program has no such thing.",
+            remedy="Leave it out, or put a gpupool recompute proxy in front for TLS and tokens.",
+        )
+    if log_level not in {None, "DEBUG", "INFO", "WARNING", "ERROR"}:
+        raise InvalidInputError(
+            f"{log_level!r} is no log level.", remedy="Use DEBUG, INFO, WARNING or ERROR."
+        )
+    # The program reads its variables itself; only flags are passed on.
+    choices = CardChoices.of(
+        ChiaposVariables(), cards.cuda_limit, cards.opencl_limit, cards.cuda_indexes, cards.opencl_indexes
+    )
+    server = ExternalServer(**{key: value for key, value in given.items() if value is not None})
+    run_external(server, choices, log_level or "INFO")
+
+
+def refuse_without_external(memory_mb: int | None) -> None:
+    """Raise InvalidInputError where a limit was given that only an external program has."""
+    from gpupool.core.errors import InvalidInputError
+
+    if memory_mb is not None:
+        raise InvalidInputError("--memory-mb limits an external program.", remedy="Give --external too.")
