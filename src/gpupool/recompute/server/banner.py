@@ -51,9 +51,10 @@ def request_line(
 
 
 def say(*lines: str) -> None:
-    """Write lines where the original writes them, at once."""
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
-    sys.stdout.flush()
+    """Write lines where the original writes them, at once; a reader that has left is no reason to fail."""
+    with suppress(BrokenPipeError):
+        sys.stdout.write("".join(f"{line}\n" for line in lines))
+        sys.stdout.flush()
 
 
 def processor_name() -> str:

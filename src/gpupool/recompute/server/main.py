@@ -66,8 +66,12 @@ def run(settings: RecomputeServerSettings, choices: CardChoices) -> None:
         set_up_logging(ROLE, settings.log_level)
         devices = [(processor_name(), f"CPU ({ENGINE})")]
         say(*device_lines(settings.threads, len(cards.cuda), devices, notice))
-        with suppress(asyncio.CancelledError):
-            asyncio.run(_serve(settings, listener))
+        # The doorway waits for readable sockets, which the default loop of Windows cannot.
+        with (
+            asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner,
+            suppress(asyncio.CancelledError),
+        ):
+            runner.run(_serve(settings, listener))
 
 
 async def _serve(settings: RecomputeServerSettings, listener: socket.socket) -> None:
