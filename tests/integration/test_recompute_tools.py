@@ -152,6 +152,14 @@ def test_lookup_says_what_is_wrong_with_a_question(text: str, words: str) -> Non
     assert words in str(result.exception)
 
 
+def test_lookup_names_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
+    for name, words in (("none", "No such file"), ("bytes", "not text"), (".", "directory")):
+        result = run("lookup", str(tmp_path / name), "--host", "127.0.0.1:1")
+        assert code(result) == 2
+        assert words in str(result.exception)
+
+
 def test_lookup_needs_hosts_and_ends_with_9_without_a_good_one(free_port: int) -> None:
     assert code(run("lookup", DEMO)) == 2
     result = run("lookup", DEMO, "--host", f"127.0.0.1:{free_port}", "--seconds", "0.2")

@@ -29,7 +29,7 @@ _UNANSWERED: Final = 9
 Hosts = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[HOST]...",
+        metavar="HOST",
         help="HOST, HOST:PORT, [IPv6]:PORT or https://HOST:PORT, also as a list with commas "
         "[CHIAPOS_RECOMPUTE_HOST].",
     ),
@@ -106,9 +106,7 @@ def check(
 
 
 def lookup(
-    file: Annotated[
-        typer.FileText, typer.Argument(help="JSON file with the question; - reads standard input.")
-    ],
+    file: Annotated[Path, typer.Argument(help="JSON file with the question; - reads standard input.")],
     host: HostOption = None,
     level: Level = 3,
     seconds: Seconds = None,
@@ -134,7 +132,7 @@ def lookup(
     from gpupool.recompute.client.asking import FILE_LIMIT, answer_fields, read_request
     from gpupool.recompute.client.questions import question_of
 
-    request = read_request(file.read(FILE_LIMIT + 1), level)
+    request = read_request(_read(file, FILE_LIMIT + 1), level)
     options = _options(host, seconds, local=local)
     credentials = _credentials(token_file, tls_ca, tls_cert, tls_key)
     _keep_kernels()
@@ -298,6 +296,24 @@ def _write_script(path: Path, content: bytes, *, force: bool) -> None:
     except OSError as error:
         raise EnvironmentProblemError(
             f"{path} cannot be written: {error.strerror}.", remedy="Run this in a folder that you may write."
+        ) from error
+
+
+def _read(path: Path, most: int) -> str:
+    """Return at most ``most`` characters of a file, or of standard input where the path is ``-``."""
+    import sys
+
+    from gpupool.core.errors import InvalidInputError
+
+    if str(path) == "-":
+        return sys.stdin.read(most)
+    try:
+        with path.open(encoding="utf-8") as file:
+            return file.read(most)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise InvalidInputError(
+            f"The file {path} cannot be read: {reason}.", remedy="Check the path; - reads standard input."
         ) from error
 
 

@@ -15,10 +15,10 @@ from gpupool.recompute.client.trouble import Follows, HostTroubleError
 from gpupool.recompute.demo import demo_request, known_proof
 
 
-class WrongProofError(GpupoolError):
+class WrongRecoveryError(GpupoolError):
     """The host answered with another proof than the one that was truncated."""
 
-    code = "wrong_proof"
+    code = "wrong_recovery"
     default_remedy = "Take this server out of use and report it with its log."
 
 
@@ -55,11 +55,11 @@ async def _error_of(link: Link, host: Host, level: int, seconds: float) -> Gpupo
         return DeadlineError(f"{host.url} stayed silent for {seconds:g} s.")
     except HostTroubleError as trouble:
         if trouble.follows is Follows.DOUBT:
-            return WrongProofError(f"{host.url} did not find the proof: it {trouble.reason}.")
+            return WrongRecoveryError(f"{host.url} did not find the proof: it {trouble.reason}.")
         if trouble.error is not None:
             return trouble.error
         return UnavailableError(
             f"{host.url} {trouble.reason}.",
             remedy="Run `gpupool recompute doctor` with this host; it says more.",
         )
-    return None if xs == known_proof().xs else WrongProofError()
+    return None if xs == known_proof().xs else WrongRecoveryError()
