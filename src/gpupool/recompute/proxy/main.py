@@ -6,7 +6,7 @@ The first SIGTERM or SIGINT stops listening and gives requests under way up to 3
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -67,6 +67,20 @@ def listen(settings: ProxySettings) -> socket.socket:
 
 async def _serve(settings: ProxySettings, listener: socket.socket) -> None:
     stop = stop_signal()
+    async with running(settings, listener) as (core, failure):
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait({stopping, failure}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if failure.done():
+            failure.result()
+        log.info("proxy_stopping", seconds=core.settings.drain_seconds)
+
+
+@contextlib.asynccontextmanager
+async def running(
+    settings: ProxySettings, listener: socket.socket
+) -> AsyncIterator[tuple[ProxyCore, "asyncio.Future[None]"]]:
+    """Serve ``listener`` for as long as the block lasts, then drain; give also what ends only by a fault."""
     core = ProxyCore(
         settings,
         new_id("inst"),
@@ -75,21 +89,25 @@ async def _serve(settings: ProxySettings, listener: socket.socket) -> None:
     port = int(listener.getsockname()[1])
     jobs = await _jobs(core, port)
     server = await asyncio.get_running_loop().create_server(core.client, sock=listener, backlog=BACKLOG)
-    tasks = {asyncio.create_task(job) for job in jobs}
-    stopping = asyncio.create_task(stop.wait())
     log.info("proxy_listening", address=format_address((settings.host, port)), instance=core.instance_id)
+    working = asyncio.ensure_future(_all(jobs))
     try:
-        done, _ = await asyncio.wait({stopping, *tasks}, return_when=asyncio.FIRST_COMPLETED)
-        for task in done - {stopping}:
-            task.result()
-        log.info("proxy_stopping", seconds=settings.drain_seconds)
+        yield core, working
         server.close()
         if not await core.drain(settings.drain_seconds):
             log.warning("proxy_gave_up_requests", seconds=settings.drain_seconds)
     finally:
+        server.close()
         core.close()
-        for task in (stopping, *tasks):
-            task.cancel()
+        working.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await working
+
+
+async def _all(jobs: list[_Job]) -> None:
+    async with asyncio.TaskGroup() as group:
+        for job in jobs:
+            group.create_task(job)
 
 
 async def _jobs(core: ProxyCore, port: int) -> list[_Job]:

@@ -43,14 +43,13 @@ async def ask_server(node: Node) -> Finding:
             "no connection in time" if isinstance(error, TimeoutError) else (error.strerror or str(error))
         )
         return Finding(reachable=False, why=reason.lower())
-    head = b""
+    head = body = b""
     try:
         writer.write(b"GET /v1/server HTTP/1.1\r\nHost: gpupool\r\nConnection: close\r\n\r\n")
         async with asyncio.timeout(HTTP_SECONDS):
             head = await reader.readuntil(b"\r\n\r\n")
-            body = await reader.read(REPLY_LIMIT) if head.startswith(b"HTTP/1.") else b""
-            while not reader.at_eof() and head.startswith(b"HTTP/1.") and len(body) < REPLY_LIMIT:
-                body += await reader.read(REPLY_LIMIT)
+            if head.startswith(b"HTTP/1."):
+                body = await _body(reader, head)
     except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
         body = b""
     finally:
@@ -58,18 +57,31 @@ async def ask_server(node: Node) -> Finding:
     return _finding(head, body)
 
 
+async def _body(reader: asyncio.StreamReader, head: bytes) -> bytes:
+    """Return what the head announces; without a length, everything up to the end."""
+    length = _headers(head).get("content-length", "")
+    if length.isdecimal() and len(length) < 9:
+        return await reader.readexactly(min(int(length), REPLY_LIMIT))
+    body = b""
+    while len(body) < REPLY_LIMIT and (piece := await reader.read(REPLY_LIMIT)):
+        body += piece
+    return body
+
+
+def _headers(head: bytes) -> dict[str, str]:
+    lines = head.decode("latin-1").split("\r\n")[1:]
+    return {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
 def _finding(head: bytes, body: bytes) -> Finding:
     if not head.startswith(b"HTTP/1."):
         return Finding(reachable=True, kinds=frozenset({Kind.FRAMES}), well=True)
-    lines = head.decode("latin-1").split("\r\n")
-    headers = {
-        name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)
-    }
+    first, headers = head.partition(b"\r\n")[0].decode("latin-1"), _headers(head)
     proxies = frozenset(name for name in headers.get("x-gpupool-proxy", "").split(",") if name)
     told = {kind for kind in Kind if kind in headers.get("x-gpupool-kinds", "").split(",")}
     view = _view(body)
-    well = " 200 " in lines[0] and view is not None and view.get("state") == "ready"
-    why = "" if well else f"it answered {lines[0][:60]!r} and is not ready"
+    well = " 200 " in first and view is not None and view.get("state") == "ready"
+    why = "" if well else f"it answered {first[:60]!r} and is not ready"
     kinds = frozenset(told) if proxies else frozenset({Kind.HTTP})
     return Finding(reachable=True, kinds=kinds, well=well, proxies=proxies, view=view, why=why)
 

@@ -85,7 +85,7 @@ class NodeWatch:
             # A server of ours that hangs says nothing, as a Gigahorse server does; what it said before counts.
             silent = finding.kinds == {Kind.FRAMES} and Kind.HTTP in node.kinds
             if not silent and finding.kinds != node.kinds and not (node.certain and not finding.proxies):
-                log.info("node_found", node=node.name, speaks=sorted(finding.kinds))
+                log.info("node_found", node=node.name, speaks=" ".join(sorted(finding.kinds)))
                 node.kinds, changed = finding.kinds, True
             finding = finding if not silent else Finding(reachable=True, why="it does not answer")
         elif not node.kinds and node.trouble is None:
