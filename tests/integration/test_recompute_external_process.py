@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from gpupool.recompute.proxy.nodes import Kind
+from gpupool.recompute.proxy.sources import wishes_of_text
+
 FAKE = f"""#!{sys.executable}
 import os, socket, sys
 given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
@@ -51,13 +54,20 @@ async def line_with(child: asyncio.subprocess.Process, word: str) -> str:
 async def test_it_is_started_with_its_flags_again_after_a_crash_and_stopped_with_us(
     checkout: Path, fake: Path, free_port: int
 ) -> None:
-    child = await start(checkout, "--external", str(fake), "-p", str(free_port), "-r", "3", "-g", "0,1")
+    nodes = fake.with_name("nodes")
+    child = await start(
+        *(checkout, "--external", str(fake), "-p", str(free_port), "-r", "3", "-g", "0,1"),
+        *("--register", str(nodes)),
+    )
     try:
         told = await line_with(child, "pid ")
         assert f"cores 7 args -p {free_port} --host 127.0.0.1 -r 3 -g 0 -g 1" in told
         with socket.create_connection(("127.0.0.1", free_port)):
             await line_with(child, "Request from")
         again = await line_with(child, "pid ")
+        assert [(wish.host, wish.port, wish.kind) for wish in wishes_of_text(nodes.read_text())] == [
+            ("127.0.0.1", free_port, Kind.FRAMES)
+        ]
         assert again.split()[1] != told.split()[1]
         child.send_signal(signal.SIGTERM)
         _, logged = await child.communicate()
@@ -66,6 +76,7 @@ async def test_it_is_started_with_its_flags_again_after_a_crash_and_stopped_with
             child.kill()
             await child.communicate()
     assert child.returncode == 0
+    assert wishes_of_text(nodes.read_text()) == []
     assert b'"status": 134' in logged
     assert b"external_stopped" in logged
     with pytest.raises(ProcessLookupError):
@@ -98,8 +109,9 @@ async def test_flags_that_it_cannot_honour_are_refused(
     assert word in complaint
 
 
-async def test_a_memory_limit_alone_is_refused(checkout: Path) -> None:
-    child = await start(checkout, "--memory-mb", "100")
+@pytest.mark.parametrize("arguments", [["--memory-mb", "100"], ["--register", "nodes"]])
+async def test_its_flags_are_refused_without_it(checkout: Path, arguments: list[str]) -> None:
+    child = await start(checkout, *arguments)
     _, complaint = await child.communicate()
     assert child.returncode == 2
     assert b"Give --external too" in complaint

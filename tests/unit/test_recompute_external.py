@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpupool.core.errors import InvalidInputError
+from gpupool.core.errors import EnvironmentProblemError, InvalidInputError
 from gpupool.recompute.server import external
 from gpupool.recompute.server.cards import CardChoice, CardChoices
 from gpupool.recompute.server.external import ExternalServer, Keeper
@@ -23,6 +23,7 @@ from gpupool.recompute.server.external_lines import (
     lines_of,
     read_line,
 )
+from gpupool.recompute.server.registering import NodeList
 from polling import eventually
 
 ANY = CardChoices(CardChoice("CUDA"), CardChoice("OpenCL"))
@@ -191,3 +192,36 @@ def test_pauses_grow_and_a_long_run_resets_them() -> None:
     keeper._pause = 1.0
     assert [keeper._next_pause(0.1) for _ in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
     assert keeper._next_pause(external.SETTLED_SECONDS) == external.FIRST_PAUSE
+
+
+def test_a_server_stands_in_a_list_of_nodes_and_the_operators_lines_stay(tmp_path: Path) -> None:
+    path = tmp_path / "nodes"
+    first, second = NodeList(path, "0.0.0.0", 11989), NodeList(path, "::", 12000)
+    first.add()
+    assert path.stat().st_mode & 0o777 == 0o644
+    path.chmod(0o640)
+    path.write_text("# my rigs\n10.0.0.7 weight=2\n" + path.read_text())
+    second.add()
+    second.add()
+    lines = path.read_text().splitlines()
+    assert [line.partition(" #")[0] for line in lines] == [
+        *("# my rigs", "10.0.0.7 weight=2", "127.0.0.1:11989 kind=frames", "[::1]:12000 kind=frames")
+    ]
+    first.remove()
+    second.remove()
+    assert path.read_text() == "# my rigs\n10.0.0.7 weight=2\n"
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
+def test_a_line_that_the_operator_wrote_is_enough_and_stays(tmp_path: Path) -> None:
+    path = tmp_path / "nodes"
+    path.write_text("10.0.0.7 weight=2")
+    nodes = NodeList(path, "10.0.0.7", 11989)
+    nodes.add()
+    nodes.remove()
+    assert path.read_text() == "10.0.0.7 weight=2"
+
+
+def test_a_list_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentProblemError, match="cannot be changed"):
+        NodeList(tmp_path / "no folder" / "nodes", "::1", 1).add()

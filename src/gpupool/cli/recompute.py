@@ -50,6 +50,12 @@ def serve(
     memory_mb: Annotated[
         int | None, typer.Option(min=1, help="With --external: memory from which on it is started again.")
     ] = None,
+    register: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="With --external: a proxy's list of nodes to stand in while it is kept."
+        ),
+    ] = None,
     log_level: Annotated[str | None, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = None,
 ) -> None:
     """Serve full proofs and qualities of k=32 plots, C1 to C5, until stopped.
@@ -62,13 +68,13 @@ def serve(
         flags.start_external(
             cards,
             given={"program": external, "host": host, "port": port, "threads": threads}
-            | {"memory_mb": memory_mb, "stop_seconds": drain},
+            | {"memory_mb": memory_mb, "register": register, "stop_seconds": drain},
             refused={"--queue": queue, "--token-file": token_file, "--tls-cert": tls_cert}
             | {"--tls-key": tls_key, "--client-ca": client_ca},
             log_level=log_level,
         )
         return
-    flags.refuse_without_external(memory_mb)
+    flags.refuse_without_external({"--memory-mb": memory_mb, "--register": register})
     flags.start(
         cards,
         recompute_host=host,

@@ -122,9 +122,12 @@ def start_external(
     run_external(server, choices, log_level or "INFO")
 
 
-def refuse_without_external(memory_mb: int | None) -> None:
-    """Raise InvalidInputError where a limit was given that only an external program has."""
+def refuse_without_external(flags: Mapping[str, object]) -> None:
+    """Raise InvalidInputError where one of ``flags`` was given, which only an external program has a use for."""
     from gpupool.core.errors import InvalidInputError
 
-    if memory_mb is not None:
-        raise InvalidInputError("--memory-mb limits an external program.", remedy="Give --external too.")
+    given = [flag for flag, value in flags.items() if value is not None]
+    if given:
+        raise InvalidInputError(
+            f"{', '.join(given)} is for an external program.", remedy="Give --external too, or leave it out."
+        )

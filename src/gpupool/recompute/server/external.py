@@ -23,6 +23,7 @@ from gpupool.core.logging import set_up_logging
 from gpupool.recompute.server.banner import say
 from gpupool.recompute.server.cards import CardChoices
 from gpupool.recompute.server.external_lines import Tally, TroubleLine, lines_of, read_line
+from gpupool.recompute.server.registering import NodeList
 
 SUMMARY_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 5.0
@@ -46,6 +47,8 @@ class ExternalServer:
     """None leaves it to CHIAPOS_MAX_CORES and the program's own default."""
     memory_mb: int | None = None
     """Resident memory from which on the program is ended and started again; None sets no limit."""
+    register: Path | None = None
+    """List of nodes of a proxy, in which the server stands from its first start until this process ends."""
     stop_seconds: float = 5.0
     """Time to end after SIGTERM, before SIGKILL."""
 
@@ -103,11 +106,17 @@ class Keeper:
     async def run(self) -> None:
         """Keep the program running until this process is told to stop."""
         stop = stop_signal()
+        server = self._server
+        nodes = None if server.register is None else NodeList(server.register, server.host, server.port)
+        if nodes is not None:
+            nodes.add()
         summing = asyncio.create_task(self._sum_up())
         try:
             await self.keep(stop)
         finally:
             summing.cancel()
+            if nodes is not None:
+                nodes.remove()
 
     async def keep(self, stop: asyncio.Event) -> None:
         """Keep the program running until ``stop``."""
