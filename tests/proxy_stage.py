@@ -114,7 +114,9 @@ class Node:
 class FrameNode(Node):
     """Like a Gigahorse server: anything but a frame, even an empty one, ends the connection."""
 
-    def __init__(self, answer: Callable[[bytes], bytes] = lambda request: frame(b"re:" + request[4:])) -> None:
+    def __init__(
+        self, answer: Callable[[bytes], bytes] = lambda request: frame(b"re:" + request[4:])
+    ) -> None:
         super().__init__()
         self.answer = answer
 
@@ -152,7 +154,9 @@ class HttpNode(Node):
         while True:
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
             first, *rest = head.split("\r\n")
-            headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in rest)}
+            headers = {
+                name.lower(): value.strip() for name, _, value in (line.partition(":") for line in rest)
+            }
             body = await reader.readexactly(int(headers.get("content-length", "0")))
             if first.startswith("GET /v1/server"):
                 if self.mode == "hang":

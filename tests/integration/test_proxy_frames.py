@@ -141,5 +141,7 @@ async def test_a_client_that_resets_cancels_its_request() -> None:
 
 
 def test_the_recordings_show_that_the_original_proxy_changes_nothing() -> None:
-    sides = [sorted(recorded(f"{name}.c2s")) for name in ("03a_client36_to_proxy36", "03b_proxy36_to_server36")]
+    sides = [
+        sorted(recorded(f"{name}.c2s")) for name in ("03a_client36_to_proxy36", "03b_proxy36_to_server36")
+    ]
     assert all(before == after for before, after in pairwise(sides))

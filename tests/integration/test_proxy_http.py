@@ -178,7 +178,9 @@ async def test_a_node_that_has_this_proxy_behind_it_is_refused() -> None:
             lambda: stage.core.directory.nodes[circle.address].refused, 20, "the circle being noticed"
         )
         answers = await asyncio.gather(*(stage.http("POST", "/v1/proofs", QUESTION) for _ in range(6)))
-        status, _, _ = await stage.http("POST", "/v1/proofs", QUESTION, X_Gpupool_Proxy=stage.core.instance_id)
+        status, _, _ = await stage.http(
+            "POST", "/v1/proofs", QUESTION, X_Gpupool_Proxy=stage.core.instance_id
+        )
     assert {answer[0] for answer in answers} == {200}
     assert status == 508
     assert circle.seen == []

@@ -24,7 +24,7 @@ class Program:
         self.log: list[str] = []
 
     async def follow(self, stream: asyncio.StreamReader, lines: list[str]) -> None:
-        async for line in stream:
+        while line := await stream.readline():
             lines.append(line.decode().rstrip("\r\n"))
 
     async def ended(self) -> int:
@@ -99,17 +99,17 @@ async def test_a_taken_port_names_its_holder_and_what_to_do() -> None:
 
 async def test_each_request_is_one_line_that_operators_search_for(free_port: int) -> None:
     node = FrameNode()
-    async with nodes(node):
-        async with program(
-            DROP_IN, "--host", "127.0.0.1", "-p", str(free_port), "-n", node.address
-        ) as started:
-            await listening(started, free_port)
-            reader, writer = await asyncio.open_connection("127.0.0.1", free_port)
-            writer.write(frame(b"a") + frame(b"b"))
-            assert [await read_frame(reader), await read_frame(reader)] == [frame(b"re:a"), frame(b"re:b")]
-            writer.transport.abort()
-            started.process.send_signal(signal.SIGTERM)
-            assert await started.ended() == 0
+    async with (
+        nodes(node),
+        program(DROP_IN, "--host", "127.0.0.1", "-p", str(free_port), "-n", node.address) as started,
+    ):
+        await listening(started, free_port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", free_port)
+        writer.write(frame(b"a") + frame(b"b"))
+        assert [await read_frame(reader), await read_frame(reader)] == [frame(b"re:a"), frame(b"re:b")]
+        writer.transport.abort()
+        started.process.send_signal(signal.SIGTERM)
+        assert await started.ended() == 0
     lines = [line for line in started.log if "Request from 127.0.0.1 forwarded to node" in line]
     assert len(lines) == 2
     assert all(node.address in line and "result = ok" in line and "id = req-" in line for line in lines)
@@ -118,34 +118,33 @@ async def test_each_request_is_one_line_that_operators_search_for(free_port: int
 async def test_a_stop_finishes_what_is_under_way(free_port: int) -> None:
     node = FrameNode()
     node.delay = 0.5
-    async with nodes(node):
-        async with program(
-            DROP_IN, "--host", "127.0.0.1", "-p", str(free_port), "-n", node.address
-        ) as started:
-            await listening(started, free_port)
-            reader, writer = await asyncio.open_connection("127.0.0.1", free_port)
-            writer.write(frame(b"late"))
-            await eventually(lambda: frame(b"late") in node.seen, 20, "the request reaching the node")
-            started.process.send_signal(signal.SIGTERM)
-            assert await read_frame(reader) == frame(b"re:late")
-            assert await started.ended() == 0
-            writer.transport.abort()
+    async with (
+        nodes(node),
+        program(DROP_IN, "--host", "127.0.0.1", "-p", str(free_port), "-n", node.address) as started,
+    ):
+        await listening(started, free_port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", free_port)
+        writer.write(frame(b"late"))
+        await eventually(lambda: frame(b"late") in node.seen, 20, "the request reaching the node")
+        started.process.send_signal(signal.SIGTERM)
+        assert await read_frame(reader) == frame(b"re:late")
+        assert await started.ended() == 0
+        writer.transport.abort()
 
 
 async def test_a_stop_ends_it_while_a_node_hangs_and_another_cannot_be_reached(free_port: int) -> None:
     node = FrameNode()
-    async with nodes(node):
-        async with program(
-            COMMAND, "recompute", "proxy", "-p", str(free_port), "--drain", "0.3", "--deadline", "60",
-            "-n", node.address, "-n", "192.0.2.1",
-        ) as started:  # fmt: skip
-            await listening(started, free_port)
-            node.mode = "hang"
-            reader, writer = await asyncio.open_connection("127.0.0.1", free_port)
-            writer.write(frame(b"never"))
-            await eventually(lambda: frame(b"never") in node.seen, 20, "the request reaching the node")
-            started.process.send_signal(signal.SIGTERM)
-            assert await started.ended() == 0
-            assert await reader.read() == b""
-            writer.transport.abort()
+    async with nodes(node), program(
+        COMMAND, "recompute", "proxy", "-p", str(free_port), "--drain", "0.3", "--deadline", "60",
+        "-n", node.address, "-n", "192.0.2.1",
+    ) as started:  # fmt: skip
+        await listening(started, free_port)
+        node.mode = "hang"
+        reader, writer = await asyncio.open_connection("127.0.0.1", free_port)
+        writer.write(frame(b"never"))
+        await eventually(lambda: frame(b"never") in node.seen, 20, "the request reaching the node")
+        started.process.send_signal(signal.SIGTERM)
+        assert await started.ended() == 0
+        assert await reader.read() == b""
+        writer.transport.abort()
     assert any("proxy_gave_up_requests" in line for line in started.log)

@@ -115,8 +115,10 @@ class LocalPages:
             lines, "gpupool_proxy_requests_total", "counter", "Requests that ended, by protocol and result."
         )
         for dispatcher in core.dispatchers:
-            for result, number in sorted(dispatcher.results.items()):
-                lines.append(_sample("requests_total", number, kind=dispatcher.kind, result=result))
+            lines.extend(
+                _sample("requests_total", number, kind=dispatcher.kind, result=result)
+                for result, number in sorted(dispatcher.results.items())
+            )
         _family(lines, "gpupool_proxy_under_way", "gauge", "Requests under way.")
         for dispatcher in core.dispatchers:
             lines.append(_sample("under_way", len(dispatcher.active), kind=dispatcher.kind))

@@ -44,6 +44,7 @@ class ProxyCore:
         self.clients: set[Client] = set()
         self.draining = False
         self.turned_away_count = 0
+        self._quiet = asyncio.Event()
         self.directory = Directory()
         self.request_log = request_log or RequestLog(enabled=False)
         self.frames = Dispatcher(Kind.FRAMES, self.directory, settings.sockets, self.request_log, clock)
@@ -97,6 +98,8 @@ class ProxyCore:
             for dispatcher in self.dispatchers:
                 dispatcher.sweep(now)
             self.request_log.flush()
+            if self.draining and not self.under_way:
+                self._quiet.set()
             if number % _CLIENTS_EVERY == 0:
                 self.sweep_clients(now)
 
@@ -110,10 +113,17 @@ class ProxyCore:
         self.draining = True
         for client in list(self.clients):
             client.leave_when_idle()
-        limit = self.clock() + seconds
-        while any(dispatcher.active for dispatcher in self.dispatchers) and self.clock() < limit:
-            await asyncio.sleep(TICK_SECONDS)
-        return not any(dispatcher.active for dispatcher in self.dispatchers)
+        try:
+            async with asyncio.timeout(seconds):
+                await self._quiet.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    @property
+    def under_way(self) -> int:
+        """Requests that have not ended."""
+        return sum(len(dispatcher.active) for dispatcher in self.dispatchers)
 
     def close(self) -> None:
         """End every connection."""
