@@ -6,8 +6,10 @@ import os
 import re
 import signal
 import sys
+import tomllib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib import import_module
 from pathlib import Path
 
 import aiohttp
@@ -15,7 +17,9 @@ import pytest
 
 from gpupool.cli.original_programs import GUARD, original_program
 from gpupool.recompute.demo import demo_request
+from gpupool.recompute.server import access, doorway, main
 from gpupool.recompute.server.capacity import usable_cores
+from gpupool.recompute.server.settings import RecomputeServerSettings
 from polling import eventually
 
 NAME = "chia_recompute_server"
@@ -290,3 +294,18 @@ async def test_two_drop_ins_do_not_hand_over_for_ever(checkout: Path, tmp_path: 
     env["PATH"] = f"{original.parent}{os.pathsep}{env['PATH']}"
     async with running(LAUNCHER, "-p", "0", "--host", "127.0.0.1", env=env) as server:
         assert (await server.stop())[0] == 0
+
+
+def test_the_package_installs_it_under_its_old_name(checkout: Path) -> None:
+    project = tomllib.loads((checkout / "pyproject.toml").read_text())["project"]
+    module, _, function = project["scripts"][NAME].partition(":")
+    assert callable(getattr(import_module(module), function))
+
+
+def test_the_page_of_limits_says_what_the_server_does(checkout: Path) -> None:
+    page = (checkout / "docs" / "reference" / "limits.md").read_text()
+    connections = RecomputeServerSettings.model_fields["recompute_connections"].default
+    assert f"| open connections | {connections} (" in page
+    assert f"said what they speak | {doorway._MAX_UNDECIDED};" in page
+    assert f"TLS handshake | {main._HEAD_SECONDS:g} s, then closed" in page
+    assert f"{access._FILE_LIMIT} bytes; tokens of {access.MIN_TOKEN_LENGTH} characters" in page
