@@ -117,7 +117,9 @@ class Health:
         # Back from an absence and not yet heard: one failure is enough.
         most = self._policy.eject_after_failures if self._answered else 1
         if not self._away and (self.failures >= most or self._error_share > self._policy.eject_error_share):
-            self._eject(f"{self.failures} failures in a row, the last one {outcome}", now)
+            share = f"{self._policy.eject_error_share:.0%} of its recent requests failed"
+            row = f"failed {self.failures} times in a row, last: {outcome.replace('_', ' ')}"
+            self._eject(row if self.failures >= most else f"more than {share}", now)
         self._judge()
         return False
 

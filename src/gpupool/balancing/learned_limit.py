@@ -29,8 +29,8 @@ class LearnedLimit:
     def observe(self, latency: float, load: int) -> None:
         """Take in a good answer: its seconds, and how many requests the node had when it was sent (itself too)."""
         if load < self.current:
-            # Below the limit it shows what the node does when not crowded.
-            self._best = latency if self._best is None else self._best + 0.05 * (latency - self._best)
+            if load <= self._start:
+                self._best = self._nearer(latency)
             return
         if self._best is None:
             self._best = latency
@@ -47,6 +47,13 @@ class LearnedLimit:
         self.current = self._start
         self._full = 0
         self._mean = 0.0
+
+    def _nearer(self, latency: float) -> float:
+        # What the node does when not crowded: soon down, slowly up, as some of these have waited too.
+        best = self._best
+        if best is None:
+            return latency
+        return best + (0.2 if latency < best else 0.002) * (latency - best)
 
     def _decide(self, best: float) -> None:
         if self._mean <= self.FLAT * best:

@@ -38,7 +38,7 @@ class Policy:
     """What counts as silence of a node that has not yet been measured."""
     first_guess_s: float = 0.05
     """Seconds of a request while nobody has answered one of its kind."""
-    stale_after_s: float = 30.0
+    stale_after_s: float = 10.0
     """A speed not measured for so long is forgotten, so that a node that was slow gets another try."""
     tie_band: float = 0.1
     """Nodes whose expected finish is within this share of the best take turns."""

@@ -146,8 +146,12 @@ class Pool:
         ticket.open = False
         place = ticket.place
         place.finish(ticket, now, outcome)
-        if outcome is Outcome.OK and (board := self._boards.get(ticket.kind)) is not None:
+        if outcome is Outcome.OK:
+            board = self._boards[ticket.kind]
             board.histogram.add(max(0.0, now - ticket.started), now)
+            if place.speeds[ticket.kind].unit < 0.9 * board.guess:
+                # The nodes not yet measured look worse than they may be, and would get no turn.
+                self._tick_at = -NEVER
         if place.listed:
             self._changed(self._places[place.name])
         elif not place.outstanding:
