@@ -96,7 +96,12 @@ class Lookup:
             return fresh
         if self._local and LOCAL not in closed | self._tried:
             return LOCAL
-        if now < self._retry_at or self._doubts:
+        if self._doubts:
+            return None
+        resting = self._table.pick_failed(closed | self._tried)
+        if resting is not None:
+            return resting
+        if now < self._retry_at:
             return None
         again = self._table.pick_failed(closed)
         if again is not None:
