@@ -25,6 +25,7 @@ def test_servers_that_queue_are_all_used_to_the_full(places: int, clients: int) 
         {"fast": Server(0.01, places), "slow": Server(0.1, places)}, SOCKETS, hedging=False
     )
     simulation.run(clients, until=12.0)
+    # A few per cent are the price of least expected finish: the last requests rather wait at the fast one.
     assert simulation.rate(2, 12) == pytest.approx(places * 110, rel=0.06)
     assert simulation.rate(2, 12, "slow") == pytest.approx(places * 10, rel=0.5)
 
@@ -142,8 +143,8 @@ def test_hedging_cuts_the_tail_of_a_node_that_stalls_at_times() -> None:
 def test_a_learned_limit_finds_the_places_of_a_server_and_stays_near_them() -> None:
     limits = NodeLimits(concurrency=12, learn_up_to=100)
     simulation = Simulation({"big": Server(0.01, 40), "small": Server(0.01, 12)}, limits, hedging=False)
-    simulation.run(100, until=10.0)
-    big, small = simulation.pool.view(10.0)
+    simulation.run(100, until=5.0)
+    big, small = simulation.pool.view(5.0)
     assert big.limit is not None
     assert small.limit is not None
     assert 32 <= big.limit <= 70

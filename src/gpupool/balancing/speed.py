@@ -21,6 +21,8 @@ class Speed:
     SLOW = 3.0
     DOUBT_S = 1.0
     """A bound that was not confirmed for so long gives way to the first real answer."""
+    OLD_S = 5.0
+    """... and so does a measurement: a node tried now and then would else need many tries to show it has changed."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -36,7 +38,8 @@ class Speed:
 
     def answered(self, latency: float, load: float, now: float) -> None:
         """Take in a good answer: its seconds, and the load (>= 1) when it was sent."""
-        if self.doubted and now - self.at > self.DOUBT_S:
+        unconfirmed = now - latency - self.at
+        if unconfirmed > (self.DOUBT_S if self.doubted else self.OLD_S):
             self.count = 0
         self.doubted = False
         self._learn(latency, load, now)
