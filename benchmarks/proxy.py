@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -97,7 +98,7 @@ async def load(port: int, clients: int, seconds: float) -> tuple[list[float], in
         while (began := time.perf_counter()) < end:
             done: asyncio.Future[bool] = loop.create_future()
             try:
-                await loop.create_connection(lambda done=done: _Ask(done), "127.0.0.1", port)
+                await loop.create_connection(partial(_Ask, done), "127.0.0.1", port)
             except OSError:
                 faults += 1
                 continue

@@ -120,8 +120,10 @@ class LocalPages:
                 for result, number in sorted(dispatcher.results.items())
             )
         _family(lines, "gpupool_proxy_under_way", "gauge", "Requests under way.")
-        for dispatcher in core.dispatchers:
-            lines.append(_sample("under_way", len(dispatcher.active), kind=dispatcher.kind))
+        lines.extend(
+            _sample("under_way", len(dispatcher.active), kind=dispatcher.kind)
+            for dispatcher in core.dispatchers
+        )
         _family(lines, "gpupool_proxy_clients", "gauge", "Client connections.")
         lines.append(_sample("clients", len(core.clients)))
         _family(lines, "gpupool_proxy_clients_turned_away_total", "counter", "Clients beyond the limit.")

@@ -69,7 +69,8 @@ async def _serve(settings: ProxySettings, listener: socket.socket) -> None:
     stop = stop_signal()
     async with running(settings, listener) as (core, failure):
         stopping = asyncio.create_task(stop.wait())
-        await asyncio.wait({stopping, failure}, return_when=asyncio.FIRST_COMPLETED)
+        awaited: set[asyncio.Future[Any]] = {stopping, failure}
+        await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
         if failure.done():
             failure.result()
