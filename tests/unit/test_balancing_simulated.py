@@ -1,5 +1,7 @@
 """A balanced pool under simulated traffic: shares, and what failing, hanging, slow and returning nodes cost."""
 
+from functools import partial
+
 import pytest
 
 from balancing_sim import Server, Simulation
@@ -92,7 +94,7 @@ def test_a_node_that_becomes_thirty_times_slower_is_left_alone_and_comes_back() 
 def test_with_all_nodes_dead_requests_wait_for_their_deadline_and_the_first_to_return_serves_them() -> None:
     simulation = three()
     for name in "abc":
-        simulation.at(1.0, lambda name=name: simulation.kill(name))  # type: ignore[misc]
+        simulation.at(1.0, partial(simulation.kill, name))
     simulation.at(8.0, lambda: simulation.revive("c"))
     simulation.run(4, until=9.0)
     lost = [result for result in simulation.results if result.node is None]
@@ -114,8 +116,8 @@ def test_flapping_nodes_lose_nothing_while_one_stays() -> None:
     simulation = three()
     for second in range(1, 12):
         victim = "ab"[second % 2]
-        simulation.at(second, lambda victim=victim: simulation.kill(victim))  # type: ignore[misc]
-        simulation.at(second + 0.7, lambda victim=victim: simulation.revive(victim))  # type: ignore[misc]
+        simulation.at(second, partial(simulation.kill, victim))
+        simulation.at(second + 0.7, partial(simulation.revive, victim))
     simulation.run(8, until=14.0)
     assert simulation.lost == 0
     assert {view.state for view in simulation.pool.view(30.0)} == {NodeState.LIVE}
