@@ -1,9 +1,10 @@
 """The client against real hosts that are killed, frozen, slow, lying, busy or away: no look-up is lost."""
 
 import asyncio
+import itertools
 import socket
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
 import pytest
@@ -189,6 +190,41 @@ async def test_a_failed_host_is_asked_again_after_the_retry_interval() -> None:
                     number += 1
 
             await asyncio.wait_for(asked_again(), TIMEOUT_S)
+
+
+async def test_one_good_host_is_enough_whatever_the_others_do() -> None:
+    behaviours = ("--delay 0.01", "--delay 0.01", "--delay 0.01", "--lies", "--refuses busy")
+    with hosts(*behaviours) as (good, dying, freezing, liar, busy):
+        disturbances = itertools.cycle([dying.kill, freezing.freeze, dying.launch, freezing.thaw])
+        async with client(good, dying, freezing, liar, busy, retry_interval_s=0.2) as opened:
+            for _ in range(8):
+                await under_load(opened, next(disturbances), count=40)
+            assert state(opened, good).state == "good"
+            assert all(view.outstanding == 0 for view in opened.hosts())
+
+
+async def test_a_host_that_takes_no_connection_costs_no_look_up() -> None:
+    with black_hole() as address, hosts("") as (good,):
+        async with client(address, good, connect_timeout_s=0.3) as opened:
+            for number in range(4):
+                assert (await look_up(opened, number)).host == good.name
+        async with client(address, connect_timeout_s=0.3, timeout_s=1.0) as opened:
+            with pytest.raises(DeadlineError, match=r"did not take a connection within 0\.3 s"):
+                await look_up(opened, 0)
+
+
+@contextmanager
+def black_hole() -> Iterator[str]:
+    """An address whose queue of connections is full, so that the system drops whatever else comes."""
+    with socket.socket() as listener, ExitStack() as fillers:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        address = listener.getsockname()
+        for _ in range(8):
+            filler = fillers.enter_context(socket.socket())
+            filler.setblocking(False)
+            filler.connect_ex(address)
+        yield f"127.0.0.1:{address[1]}"
 
 
 def silent_address() -> socket.socket:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gpupool.core.errors import DeadlineError, InvalidInputError, UnsupportedError
 from gpupool.pos.errors import AmbiguousProofError, InvalidProofError, NoProofError
-from gpupool.recompute.client.lookup import Lookup
+from gpupool.recompute.client.lookup import MOST_AT_ONCE, Lookup
 from gpupool.recompute.client.questions import Answer, Question, question_of
 from gpupool.recompute.client.table import HostTable
 from gpupool.recompute.client.trouble import Follows, HostTroubleError
@@ -138,16 +138,29 @@ def test_a_host_that_comes_back_in_time_is_found_soon() -> None:
     assert max(pauses) <= 0.5
 
 
+def test_what_a_host_did_before_is_told_although_it_was_just_asked_again() -> None:
+    farm = Farm(a=[(4.9, trouble(Follows.REST)), NEVER])
+    assert "a failed" in given_up(farm)[1]
+    assert farm.states() == {"a": "resting"}
+
+
+def test_a_host_that_was_just_asked_is_not_blamed_for_its_silence() -> None:
+    farm = Farm(a=[(4.9, trouble(Follows.PAUSE, pause_s=0.05)), NEVER])
+    given_up(farm)
+    assert farm.table.pick(10.0, QUESTION.speed_class) == "a"
+
+
 def test_a_dead_host_is_not_hammered_until_the_deadline() -> None:
     farm = Farm(a=REFUSED)
     given_up(farm)
     assert 10 <= len(farm.asked) <= 20
 
 
-def test_at_most_four_hosts_are_asked_at_once() -> None:
-    farm = Farm(**dict.fromkeys("abcdefgh", NEVER))
-    given_up(farm)
-    assert len(farm.asked) == 4
+def test_at_most_four_hosts_are_waited_for_and_still_every_one_gets_its_turn() -> None:
+    farm = Farm(**dict.fromkeys("abcdef", NEVER), g=(0.01, GOOD))
+    assert answered(farm)[0] == "g"
+    assert sorted(farm.cancelled) == list("abcdef")
+    assert farm.cancelled[: 7 - MOST_AT_ONCE] == list("abc")
 
 
 def test_a_liar_is_asked_again_only_when_nobody_else_is_left() -> None:

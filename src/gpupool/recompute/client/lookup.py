@@ -51,6 +51,7 @@ class Lookup:
         self._began = self._loop.time()
         self._deadline = self._began + timeout_s
         self._running: dict[asyncio.Task[tuple[int, ...]], _Attempt] = {}
+        self._dropped: list[asyncio.Task[tuple[int, ...]]] = []
         self._tried: set[str] = set()
         self._unfit: set[str] = set()
         self._doubts: dict[str, GpupoolError] = {}
@@ -79,14 +80,29 @@ class Lookup:
             await self._cancel_the_rest()
 
     def _start_where_due(self) -> None:
-        while len(self._running) < MOST_AT_ONCE:
+        while True:
             now = self._loop.time()
             if any(attempt.overdue_at > now for attempt in self._running.values()):
                 return
             host = self._next_host(now)
             if host is None:
                 return
+            if len(self._running) >= MOST_AT_ONCE:
+                if host in self._tried:
+                    return
+                self._drop_the_oldest(now)
             self._start(host, now)
+
+    def _drop_the_oldest(self, now: float) -> None:
+        """Wait no longer for the attempt that is silent for the longest time, so that an untried host gets its turn."""
+        task, attempt = next(iter(self._running.items()))
+        del self._running[task]
+        task.cancel()
+        self._dropped.append(task)
+        self._troubles[attempt.host] = f"stayed silent for {now - attempt.began:.1f} s"
+        if attempt.host != LOCAL:
+            self._table.ended(attempt.host)
+            self._table.silent(attempt.host, attempt.began, now, self._troubles[attempt.host])
 
     def _next_host(self, now: float) -> str | None:
         at_work = {attempt.host for attempt in self._running.values()}
@@ -211,12 +227,13 @@ class Lookup:
             raise self._refusal
 
     def _give_up(self) -> NoReturn:
+        now = self._loop.time()
         for attempt in self._running.values():
-            self._troubles[attempt.host] = f"stayed silent for {self._loop.time() - attempt.began:.1f} s"
-            if attempt.host != LOCAL:
-                self._table.silent(
-                    attempt.host, attempt.began, self._loop.time(), self._troubles[attempt.host]
-                )
+            reason, overdue = f"stayed silent for {now - attempt.began:.1f} s", attempt.overdue_at <= now
+            if overdue or attempt.host not in self._troubles:
+                self._troubles[attempt.host] = reason
+            if overdue and attempt.host != LOCAL:
+                self._table.silent(attempt.host, attempt.began, now, reason)
         told = [f"{host} {reason}" for host, reason in self._troubles.items()]
         more = f"; and {len(told) - _TOLD_TROUBLES} more" if len(told) > _TOLD_TROUBLES else ""
         raise DeadlineError(
@@ -230,8 +247,4 @@ class Lookup:
             task.cancel()
             if attempt.host != LOCAL:
                 self._table.ended(attempt.host)
-        if self._running:
-            await asyncio.wait(self._running)
-        for task in self._running:
-            if not task.cancelled():
-                task.exception()
+        await asyncio.gather(*self._running, *self._dropped, return_exceptions=True)
