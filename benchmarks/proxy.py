@@ -17,7 +17,7 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 FRAME: Final = (116).to_bytes(4, "little") + bytes(116)
 REPLY: Final = (100).to_bytes(4, "little") + bytes(100)
@@ -36,8 +36,7 @@ class _Answer(asyncio.Protocol):
         self._buffer = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
@@ -60,9 +59,8 @@ class _Ask(asyncio.Protocol):
         self._left = len(REPLY)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.write(FRAME)
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.write(FRAME)
 
     def data_received(self, data: bytes) -> None:
         self._left -= len(data)

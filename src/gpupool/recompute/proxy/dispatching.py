@@ -17,7 +17,7 @@ from gpupool.balancing import NodeLimits, Outcome, Policy, Pool
 from gpupool.recompute.proxy.exchanges import Attempt, Exchange, Judgement
 from gpupool.recompute.proxy.http_links import HttpLink
 from gpupool.recompute.proxy.links import FrameLink, Link
-from gpupool.recompute.proxy.nodes import KEPT_IDLE, Directory, Kind, Node
+from gpupool.recompute.proxy.nodes import IDLE_SECONDS, KEPT_IDLE, Directory, Kind, Node
 from gpupool.recompute.proxy.requestlog import RequestLog
 
 CONNECT_SECONDS: Final = 1.5
@@ -276,7 +276,7 @@ class Dispatcher:
                 self._watch(exchange, now, hedges)
         self.pump(now)
         for node in self._directory.nodes.values():
-            node.close_idle(older_than=now - 3.0)
+            node.close_idle(older_than=now - IDLE_SECONDS)
 
     def _watch(self, exchange: Exchange, now: float, hedges: dict[str, float | None]) -> None:
         """Ask another node too where the last one asked is silent, or slower than nearly all others."""
