@@ -73,7 +73,7 @@ class Stage:
 @asynccontextmanager
 async def stage(engine: Engine | None, **settings: object) -> AsyncIterator[Stage]:
     """Run a server on a free port for as long as the block lasts; without an engine it is still starting."""
-    given = RecomputeServerSettings.model_validate({"recompute_port": 0, **settings})
+    given = RecomputeServerSettings.model_validate({"recompute_port": 0, "recompute_threads": 1, **settings})
     listener = bind("the recompute server", "127.0.0.1", 0, "GPUPOOL_RECOMPUTE")
     async with (
         listening(given, "inst-test", listener) as (server, port),

@@ -19,12 +19,14 @@ from gpupool.core.errors import PortTakenError
 from gpupool.pos.errors import NoProofError
 from gpupool.pos.quality import quality_string
 from gpupool.recompute.demo import proof_request, quality_request
+from gpupool.recompute.server.cards import CardChoice, CardChoices
 from gpupool.recompute.server.main import run
 from gpupool.recompute.server.settings import RecomputeServerSettings
 from polling import PAUSE
 
 START_SECONDS = 100.0
 """With every kernel to compile and other tests on the same cores."""
+NO_CHOICE = CardChoices(CardChoice("CUDA"), CardChoice("OpenCL"))
 PROGRAM = """
 import sys
 from gpupool.cli.recompute import app
@@ -175,7 +177,7 @@ async def test_a_taken_port_is_a_clear_error(checkout: Path, tmp_path: Path) -> 
 
 def test_a_taken_port_is_seen_before_anything_is_made(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(PortTakenError):
-        run(RecomputeServerSettings(home=tmp_path, recompute_port=taken.getsockname()[1]))
+        run(RecomputeServerSettings(home=tmp_path, recompute_port=taken.getsockname()[1]), NO_CHOICE)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,10 +1,20 @@
-"""``gpupool recompute``: serve recompute from this machine, and ask a server the question with the known answer."""
+"""``gpupool recompute``: serve recompute from this machine, balance over many, and ask from a harvester's side."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from gpupool.cli import recompute_flags as flags
+from gpupool.cli import recompute_proxy, recompute_tools
+
 app = typer.Typer(help="Recover proof bits of compressed plots for harvesters.", no_args_is_help=True)
+app.command("proxy")(recompute_proxy.proxy)
+app.command("check")(recompute_tools.check)
+app.command("lookup")(recompute_tools.lookup)
+app.command("farm")(recompute_tools.farm)
+app.command("doctor")(recompute_tools.doctor)
+app.command("env")(recompute_tools.env)
 
 
 @app.callback()
@@ -17,81 +27,64 @@ def serve(
     host: Annotated[
         str | None, typer.Option(help="Address to listen on [127.0.0.1]; others open it to the network.")
     ] = None,
-    port: Annotated[
-        int | None, typer.Option("--port", "-p", help="Port to listen on [11989]; 0 takes a free one.")
-    ] = None,
-    threads: Annotated[
-        int | None,
-        typer.Option("--threads", "-r", help="Requests worked on at once [1]; 0 or less: one a core."),
-    ] = None,
+    port: flags.Port = None,
+    threads: flags.Threads = None,
+    cuda_devices: flags.CudaDevices = None,
+    opencl_devices: flags.OpenClDevices = None,
+    cuda: flags.CudaIndexes = None,
+    opencl: flags.OpenClIndexes = None,
     queue: Annotated[
         int | None, typer.Option(help="Requests that may wait before the next is refused [64].")
     ] = None,
     drain: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="Time for work in progress at a stop [5].")
     ] = None,
+    token_file: flags.TokenFile = None,
+    tls_cert: flags.TlsCert = None,
+    tls_key: flags.TlsKey = None,
+    client_ca: flags.ClientCa = None,
+    external: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="Run and watch your own Gigahorse chia_recompute_server instead."),
+    ] = None,
+    memory_mb: Annotated[
+        int | None, typer.Option(min=1, help="With --external: memory from which on it is started again.")
+    ] = None,
+    register: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="With --external: a proxy's list of nodes to stand in while it is kept."
+        ),
+    ] = None,
     log_level: Annotated[str | None, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = None,
 ) -> None:
     """Serve full proofs and qualities of k=32 plots, C1 to C5, until stopped.
 
     It compiles its kernels at the first start (some seconds) and reports ready on /readyz once it has recovered a
-    known proof.
+    known proof. CHIAPOS_MAX_CORES and the other variables that farms set are honoured.
     """
-    import os
-
-    from pydantic import ValidationError
-
-    from gpupool.contracts.problems import describe
-    from gpupool.core.errors import InvalidInputError
-    from gpupool.recompute.server.main import run
-    from gpupool.recompute.server.settings import RecomputeServerSettings
-
-    if threads is not None and threads < 1:
-        threads = len(os.sched_getaffinity(0))
-    given = {
-        "recompute_host": host,
-        "recompute_port": port,
-        "recompute_threads": threads,
-        "recompute_queue_room": queue,
-        "recompute_drain_seconds": drain,
-        "log_level": log_level,
-    }
-    try:
-        settings = RecomputeServerSettings.model_validate(
-            {key: value for key, value in given.items() if value is not None}
+    cards = flags.Cards(cuda_devices, opencl_devices, cuda or [], opencl or [])
+    if external is not None:
+        flags.start_external(
+            cards,
+            given={"program": external, "host": host, "port": port, "threads": threads}
+            | {"memory_mb": memory_mb, "register": register, "stop_seconds": drain},
+            refused={"--queue": queue, "--token-file": token_file, "--tls-cert": tls_cert}
+            | {"--tls-key": tls_key, "--client-ca": client_ca},
+            log_level=log_level,
         )
-    except ValidationError as error:
-        raise InvalidInputError(
-            f"The recompute server's settings are not valid: {describe(error)}."
-        ) from error
-    run(settings)
-
-
-@app.command()
-def check(
-    server: Annotated[str, typer.Argument(metavar="URL")] = "http://127.0.0.1:11989",
-    level: Annotated[int, typer.Option(min=1, max=5, help="Compression level to truncate to.")] = 3,
-    seconds: Annotated[float, typer.Option(min=0.001, max=600, help="How long the answer may take.")] = 5.0,
-) -> None:
-    """Send a real k=32 mainnet proof, truncated, to a server and compare what comes back.
-
-    Example: gpupool recompute check http://192.168.1.10:11989 --level 5
-    """
-    import time
-
-    from gpupool.contracts.recompute_client import RecomputeClient
-    from gpupool.core.errors import GpupoolError
-    from gpupool.recompute.demo import demo_request, known_proof
-
-    with RecomputeClient(server) as client:
-        began = time.perf_counter()
-        reply = client.recover_proof(demo_request(level), seconds=seconds)
-        spent = time.perf_counter() - began
-    if reply.numbers() != known_proof().xs:
-        raise GpupoolError(
-            f"{server} answered with another proof than the one that was truncated.",
-            remedy="Take this server out of use and report it with its log.",
-        )
-    typer.echo(
-        f"{server}: all 64 x recovered from C{level} in {spent * 1000:.0f} ms, checked: {reply.checked}"
+        return
+    flags.refuse_without_external({"--memory-mb": memory_mb, "--register": register})
+    flags.start(
+        cards,
+        recompute_host=host,
+        recompute_port=port,
+        recompute_threads=threads,
+        recompute_queue_room=queue,
+        recompute_drain_seconds=drain,
+        recompute_token_file=token_file,
+        recompute_tls_cert=tls_cert,
+        recompute_tls_key=tls_key,
+        recompute_client_ca=client_ca,
+        log_level=log_level,
     )

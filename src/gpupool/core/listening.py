@@ -54,5 +54,8 @@ def stop_signal() -> asyncio.Event:
         stop.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, received)
+        try:
+            loop.add_signal_handler(number, received)
+        except NotImplementedError:  # the loops of Windows
+            signal.signal(number, lambda *_: loop.call_soon_threadsafe(received))
     return stop

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, Literal, TypeVar
 
 import structlog
@@ -33,6 +34,8 @@ from gpupool.core.errors import (
     UnavailableError,
 )
 from gpupool.pos.parameters import LEVELS, K
+from gpupool.recompute.server.access import token_guard
+from gpupool.recompute.server.banner import request_line, say
 from gpupool.recompute.server.engine import Checkpoint, Engine, WrongAnswerError
 from gpupool.recompute.server.metrics import Metrics
 from gpupool.recompute.server.problems import REQUEST_ID, name_request, with_problems
@@ -44,6 +47,7 @@ log = structlog.get_logger(__name__)
 _A = TypeVar("_A")
 _NUMBER_BYTES: Final = 4
 """Of a number in a binary answer, for k <= 32."""
+ENGINE: Final = "numba"
 State = Literal["starting", "ready", "draining"]
 
 
@@ -61,14 +65,35 @@ class DrainingError(UnavailableError):
     default_remedy = "Use another server."
 
 
+@dataclass(slots=True)
+class _Heard:
+    """What is known of a request while it is served."""
+
+    kind: Kind
+    deadline: float = 0.0
+    """Monotonic seconds."""
+    question: Question | None = None
+    computed: float | None = None
+    """Seconds in a worker."""
+
+
 class RecomputeServer:
     """One server: its routes over a queue of work and an engine, which arrives once it has tested itself."""
 
-    def __init__(self, queue: WorkQueue, instance_id: str, *, deadline_ms: int, device_name: str) -> None:
+    def __init__(
+        self,
+        queue: WorkQueue,
+        instance_id: str,
+        *,
+        deadline_ms: int,
+        device_name: str,
+        tokens: tuple[str, ...] = (),
+    ) -> None:
         self._queue = queue
         self._instance_id = instance_id
         self._deadline_ms = deadline_ms
         self._device_name = device_name
+        self._tokens = tokens
         self._engine: Engine | None = None
         self._draining = False
         self._rates = Rates()
@@ -89,9 +114,14 @@ class RecomputeServer:
         """Take no new requests from now on."""
         self._draining = True
 
+    def progress(self) -> dict[int, int]:
+        """Return how far each request that is worked on has come; see `WorkQueue.progress`."""
+        return self._queue.progress()
+
     def application(self) -> web.Application:
         """Return the application that serves this server."""
-        app = web.Application(middlewares=[with_problems], client_max_size=BODY_LIMIT)
+        guards = [token_guard(self._tokens)] if self._tokens else []
+        app = web.Application(middlewares=[with_problems, *guards], client_max_size=BODY_LIMIT)
         app.on_response_prepare.append(name_request)
         app.add_routes(
             [
@@ -125,49 +155,83 @@ class RecomputeServer:
         read: Callable[[bytes], Question],
         ask: Callable[[Engine, Question, Checkpoint], _A],
     ) -> tuple[Question, _A]:
-        """Read a question, have it worked on within its deadline, and count how it ended."""
-        outcome = "client_left"
+        """Read a question, have it worked on within its deadline, and count and log how it ended."""
+        began = self._queue.clock.monotonic()
+        heard = _Heard(kind)
+        result = "client_left"
         try:
-            question, answer, seconds = await self._work(request, read, ask)
-            outcome = "ok"
+            heard.deadline = began + self._seconds(request)
+            answer = await self._work(request, heard, read, ask)
+            result = "ok"
         except WrongAnswerError as error:
-            outcome = error.code
+            result = error.code
             log.exception("wrong_answer_withheld", request=request[REQUEST_ID], kind=kind)
             raise
         except GpupoolError as error:
-            outcome = error.code
+            result = error.code
             raise
         except web.HTTPException as error:
-            outcome = f"http_{error.status}"
+            result = f"http_{error.status}"
             raise
         finally:
-            self._metrics.ended(kind, outcome)
-        self._rates.learn(kind, question.level, seconds)
-        self._queue.note_seconds(seconds)
-        self._metrics.answered(kind, question.level, seconds)
-        plot, ms = question.plot_id.hex()[:8], round(seconds * 1000, 1)
-        log.info(
-            "recovered", kind=kind, request=request[REQUEST_ID], plot=plot, plot_level=question.level, ms=ms
-        )
-        return question, answer
+            self._metrics.ended(kind, result)
+            self._log_request(request, heard, began, result)
+        return answer
 
     async def _work(
         self,
         request: web.Request,
+        heard: "_Heard",
         read: Callable[[bytes], Question],
         ask: Callable[[Engine, Question, Checkpoint], _A],
-    ) -> tuple[Question, _A, float]:
-        """Return question, answer and the seconds of computing."""
-        deadline = self._queue.clock.monotonic() + self._seconds(request)
+    ) -> tuple[Question, _A]:
+        """Return question and answer, and learn from the seconds of computing."""
         engine = self._ready_engine()
-        question = read(await self._body(request, deadline))
+        question = heard.question = read(await self._body(request, heard.deadline))
+        expected = self._possible(heard.kind, question.level, heard.deadline)
 
         def work(checkpoint: Checkpoint) -> tuple[_A, float]:
             began = time.perf_counter()
             return ask(engine, question, checkpoint), time.perf_counter() - began
 
-        answer, seconds = await self._queue.run(work, deadline)
-        return question, answer, seconds
+        answer, seconds = await self._queue.run(work, heard.deadline, expected)
+        heard.computed = seconds
+        self._rates.learn(heard.kind, question.level, seconds)
+        self._queue.note_seconds(seconds)
+        self._metrics.answered(heard.kind, question.level, seconds)
+        return question, answer
+
+    def _possible(self, kind: Kind, level: int, deadline: float) -> float:
+        """Return the expected seconds of computing (0: not known yet); raise DeadlineError where they don't suffice."""
+        expected = self._rates.best(kind, level)
+        if expected is None:
+            return 0.0
+        left = deadline - self._queue.clock.monotonic()
+        wait = self._queue.expected_wait()
+        if wait + expected <= left:
+            return expected
+        if expected > left:
+            self._rates.doubt(kind, level)
+        raise DeadlineError(
+            f"This cannot be done in the {left * 1000:.0f} ms that are left: a {kind} at level {level} takes this"
+            f" server {expected * 1000:.0f} ms, after {wait * 1000:.0f} ms of waiting."
+        )
+
+    def _log_request(self, request: web.Request, heard: "_Heard", began: float, result: str) -> None:
+        asked, clock, client = heard.question, self._queue.clock, request.remote or "?"
+        ms, request_id = (clock.monotonic() - began) * 1000, request[REQUEST_ID]
+        plot = None if asked is None else (asked.k, asked.level)
+        epoch_ms = int(clock.now().timestamp() * 1000)
+        say(request_line(epoch_ms, client, plot, ms, engine=ENGINE, result=result, request_id=request_id))
+        log.debug(
+            "request",
+            request=request_id,
+            kind=heard.kind,
+            plot=None if asked is None else asked.plot_id.hex()[:8],
+            ms=round(ms, 3),
+            compute_ms=None if heard.computed is None else round(heard.computed * 1000, 3),
+            result=result,
+        )
 
     def _ready_engine(self) -> Engine:
         if self._draining:
@@ -195,7 +259,7 @@ class RecomputeServer:
 
     async def _show_server(self, request: web.Request) -> web.Response:
         queue = self._queue
-        device = RecomputeDevice(kind="cpu", name=self._device_name, engine="numba", workers=queue.threads)
+        device = RecomputeDevice(kind="cpu", name=self._device_name, engine=ENGINE, workers=queue.threads)
         return _json(
             RecomputeServerView(
                 instance_id=self._instance_id,

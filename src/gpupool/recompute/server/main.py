@@ -2,13 +2,13 @@
 
 It listens before numba is even imported, so that whoever started it can watch it come up: `/healthz` answers at
 once, `/readyz` when every kernel is compiled and a known proof was recovered. The first SIGTERM or SIGINT lets work
-in progress end, a second one does not wait.
+in progress end, a second one does not wait; a worker that hangs ends the server, and nothing outlasts the limit.
 """
 
 import asyncio
 import os
-import platform
 import socket
+import sys
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -22,50 +22,85 @@ from aiohttp import web
 from gpupool.core.errors import EnvironmentProblemError, GpupoolError
 from gpupool.core.files import ensure_private_dir
 from gpupool.core.ids import new_id
-from gpupool.core.listening import BACKLOG, bind, stop_signal
+from gpupool.core.listening import bind, stop_signal
 from gpupool.core.logging import set_up_logging
-from gpupool.recompute.server.app import RecomputeServer
+from gpupool.core.processes import identify_self
+from gpupool.core.records import ProcessRecord
+from gpupool.recompute.server.access import is_loopback, read_tokens, tls_files
+from gpupool.recompute.server.app import ENGINE, RecomputeServer
+from gpupool.recompute.server.banner import device_lines, listening_line, processor_name, say
+from gpupool.recompute.server.cards import CardChoices, check_cards, find_cards
+from gpupool.recompute.server.doorway import Doorway
+from gpupool.recompute.server.ending import GRACE_SECONDS, end_within
 from gpupool.recompute.server.engine import Engine
 from gpupool.recompute.server.settings import RecomputeServerSettings
+from gpupool.recompute.server.watchdog import StuckWorkerError, watch
 from gpupool.recompute.server.work import WorkQueue
 
 ROLE: Final = "recompute"
 VARIABLES: Final = "GPUPOOL_RECOMPUTE"
 KERNEL_CACHE: Final = "NUMBA_CACHE_DIR"
+_HEAD_SECONDS: Final = 10.0
+"""For the first bytes of a connection, and for a TLS handshake."""
+_CLOSE_SECONDS: Final = 0.5
+"""For answers that are being sent at a stop, and again for handlers that are cancelled then."""
 log = structlog.get_logger(__name__)
 
 
-def run(settings: RecomputeServerSettings) -> None:
-    """Serve until SIGTERM or SIGINT; raise PortTakenError and other errors of `core.errors` before listening."""
+def run(settings: RecomputeServerSettings, choices: CardChoices) -> None:
+    """Serve until SIGTERM or SIGINT.
+
+    Raises errors of `core.errors` before listening (PortTakenError, wrong cards or files), and StuckWorkerError after
+    a worker hung.
+    """
     if find_spec("numba") is None:
         raise EnvironmentProblemError(
             "Recompute needs numba, which is not installed.",
             remedy="Install it: pip install 'gpupool[recompute]'.",
         )
     with bind(f"the {ROLE} server", settings.recompute_host, settings.recompute_port, VARIABLES) as listener:
+        cards = find_cards(choices)
+        notice = check_cards(choices, cards)
         if not os.environ.get(KERNEL_CACHE):
             os.environ[KERNEL_CACHE] = str(ensure_private_dir(settings.kernel_cache))
         set_up_logging(ROLE, settings.log_level)
-        with suppress(asyncio.CancelledError):
-            asyncio.run(_serve(settings, listener))
+        devices = [(processor_name(), f"CPU ({ENGINE})")]
+        say(*device_lines(settings.threads, len(cards.cuda), devices, notice))
+        # The doorway waits for readable sockets, which the default loop of Windows cannot.
+        with (
+            asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner,
+            suppress(asyncio.CancelledError),
+        ):
+            runner.run(_serve(settings, listener))
 
 
 async def _serve(settings: RecomputeServerSettings, listener: socket.socket) -> None:
     instance_id = settings.instance_id or new_id("inst")
     stop = stop_signal()
+    stuck: StuckWorkerError | None = None
     async with listening(settings, instance_id, listener) as (server, port):
-        log.info("recompute_listening", host=settings.recompute_host, port=port, instance=instance_id)
+        record = _keep_record(settings, instance_id, port)
+        say(listening_line(settings.recompute_host, port))
+        _warn_if_open(settings)
         preparing = asyncio.create_task(_prepare(server))
         stopping = asyncio.create_task(stop.wait())
+        watching = asyncio.create_task(watch(server.progress, settings.recompute_stuck_seconds))
         try:
-            await asyncio.wait({preparing, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({preparing, stopping, watching}, return_when=asyncio.FIRST_COMPLETED)
             if preparing.done():
                 preparing.result()
-            await stopping
+            await asyncio.wait({stopping, watching}, return_when=asyncio.FIRST_COMPLETED)
+            end_within(settings.recompute_drain_seconds + GRACE_SECONDS)
+            if watching.done():
+                stuck = watching.result()
+                log.error(stuck.code, reason=stuck.message, what_to_do=stuck.remedy)
             log.info("recompute_stopping", seconds=settings.recompute_drain_seconds)
         finally:
-            preparing.cancel()
-            stopping.cancel()
+            _remove_record(record, instance_id)
+            for task in (preparing, stopping, watching):
+                task.cancel()
+    if stuck is not None:
+        raise stuck
 
 
 @asynccontextmanager
@@ -74,26 +109,46 @@ async def listening(
 ) -> AsyncIterator[tuple[RecomputeServer, int]]:
     """Serve ``listener`` for as long as the block lasts; give the server, which has no engine yet, and the port.
 
-    At the end no new request is taken, and work in progress gets ``recompute_drain_seconds``.
+    At the end no new request is taken, and work in progress gets ``recompute_drain_seconds``. Raises
+    EnvironmentProblemError or InvalidInputError where files of tokens or TLS cannot be used.
     """
-    queue = WorkQueue(settings.recompute_threads, settings.recompute_queue_room)
+    files = tls_files(settings.recompute_tls_cert, settings.recompute_tls_key, settings.recompute_client_ca)
+    tls = None if files is None else files.context()
+    tokens = () if settings.recompute_token_file is None else read_tokens(settings.recompute_token_file)
+    queue = WorkQueue(settings.threads.used, settings.recompute_queue_room)
     server = RecomputeServer(
-        queue, instance_id, deadline_ms=settings.recompute_deadline_ms, device_name=_processor_name()
+        queue,
+        instance_id,
+        deadline_ms=settings.recompute_deadline_ms,
+        device_name=processor_name(),
+        tokens=tokens,
     )
     runner = web.AppRunner(
         server.application(),
         handler_cancellation=True,
         access_log=None,
-        shutdown_timeout=1.0,
+        shutdown_timeout=_CLOSE_SECONDS,
         keepalive_timeout=settings.recompute_idle_seconds,
     )
     await runner.setup()
+    http = runner.server
+    if http is None:
+        raise GpupoolError("The HTTP server was not set up.")
+    doorway = Doorway(
+        listener,
+        http,
+        tls,
+        head_seconds=min(_HEAD_SECONDS, settings.recompute_idle_seconds),
+        has_room=lambda: len(http.connections) < settings.recompute_connections,
+    )
+    accepting = asyncio.create_task(doorway.run())
     try:
-        await web.SockSite(runner, listener, backlog=BACKLOG).start()
-        yield server, int(runner.addresses[0][1])
+        yield server, int(listener.getsockname()[1])
         server.end()
         await queue.drain(settings.recompute_drain_seconds)
     finally:
+        accepting.cancel()
+        await asyncio.wait({accepting})
         queue.close()
         await runner.cleanup()
 
@@ -126,10 +181,30 @@ async def _prepare(server: RecomputeServer) -> None:
     log.info("recompute_ready", seconds=round(loop.time() - began, 1))
 
 
-def _processor_name() -> str:
-    """Return the processor's name as the kernel tells it, else its architecture."""
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.machine()
+def _keep_record(settings: RecomputeServerSettings, instance_id: str, port: int) -> Path | None:
+    """Leave a record for `gpupool status` where the operator chose a state folder; return its path."""
+    if not settings.home_is_given or not sys.platform.startswith("linux"):
+        return None
+    record = ProcessRecord(
+        role=ROLE, instance_id=instance_id, process=identify_self(), host=settings.recompute_host, port=port
+    )
+    return record.write(ensure_private_dir(settings.folders.run))
+
+
+def _remove_record(path: Path | None, instance_id: str) -> None:
+    """Remove the record, unless another server on this state folder has written its own over it."""
+    record = None if path is None else ProcessRecord.read(path)
+    if path is not None and record is not None and record.instance_id == instance_id:
+        path.unlink(missing_ok=True)
+
+
+def _warn_if_open(settings: RecomputeServerSettings) -> None:
+    if is_loopback(settings.recompute_host):
+        return
+    if settings.recompute_token_file is None and settings.recompute_client_ca is None:
+        log.warning(
+            "open_to_everyone",
+            host=settings.recompute_host,
+            what_to_do="Whoever reaches this port can use this machine. Limit it with a firewall, or give"
+            " --token-file, or --tls-cert, --tls-key and --client-ca.",
+        )

@@ -5,11 +5,12 @@ waited is never started; one whose client left, or whose deadline passes while i
 """
 
 import asyncio
+import itertools
 import math
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from gpupool.core.clock import Clock, SystemClock
 from gpupool.core.errors import BusyError, DeadlineError
@@ -32,10 +33,21 @@ class OverloadedError(BusyError):
 
 
 class _Job(Generic[T]):
-    def __init__(self, queue: "WorkQueue", work: Callable[[Checkpoint], T], deadline: float) -> None:
+    def __init__(
+        self, queue: "WorkQueue", work: Callable[[Checkpoint], T], deadline: float, expected: float
+    ) -> None:
         self._queue, self._work, self._deadline = queue, work, deadline
+        self.expected = expected
+        """Seconds of computing, as far as known; 0 where not."""
+        self.steps = 0
+        """Checkpoints that it has passed."""
+        self.began: float | None = None
+        """Monotonic time of its start; None while it waits."""
         self._abandoned = threading.Event()
-        self._started = False
+
+    def seconds_left(self, now: float) -> float:
+        """Return the expected rest of computing."""
+        return self.expected if self.began is None else max(0.0, self.expected - (now - self.began))
 
     def abandon(self) -> None:
         """Let the work stop at its next checkpoint: nobody waits for it any more."""
@@ -43,15 +55,12 @@ class _Job(Generic[T]):
 
     def __call__(self) -> T:
         """Do the work, in a thread of the pool."""
-        self._started = True
-        self._queue.note_start()
+        self.began = self._queue.clock.monotonic()
         self._checkpoint()
         return self._work(self._checkpoint)
 
-    def done(self, _: object) -> None:
-        self._queue.note_end(self._started)
-
     def _checkpoint(self) -> None:
+        self.steps += 1
         if self._abandoned.is_set() or self._queue.clock.monotonic() >= self._deadline:
             raise DeadlineError
 
@@ -64,34 +73,51 @@ class WorkQueue:
         self.clock: Clock = clock or SystemClock()
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="recompute")
         self._lock = threading.Lock()
-        self._waiting = self._running = 0
+        self._jobs: dict[int, _Job[Any]] = {}
+        self._numbers = itertools.count()
         self._mean_seconds = 0.1
 
     @property
     def waiting(self) -> int:
         """Requests that wait for a thread."""
-        return self._waiting
+        return sum(job.began is None for job in self._present())
 
     @property
     def running(self) -> int:
         """Requests that are worked on."""
-        return self._running
+        return sum(job.began is not None for job in self._present())
 
-    async def run(self, work: Callable[[Checkpoint], T], deadline: float) -> T:
+    def progress(self) -> dict[int, int]:
+        """Return for each request that is worked on, by a number of its own, how many checkpoints it has passed."""
+        with self._lock:
+            return {number: job.steps for number, job in self._jobs.items() if job.began is not None}
+
+    def expected_wait(self) -> float:
+        """Return the seconds until a thread is free for one more request, as far as times are known."""
+        jobs = self._present()
+        if len(jobs) < self.threads:
+            return 0.0
+        now = self.clock.monotonic()
+        return sum(job.seconds_left(now) for job in jobs) / self.threads
+
+    async def run(self, work: Callable[[Checkpoint], T], deadline: float, expected: float = 0.0) -> T:
         """Return what ``work`` returns in a thread; ``deadline`` is in seconds of the clock's monotonic time.
+
+        ``expected``: seconds of computing, for those who ask when they would be served; 0 where not known.
 
         Raises OverloadedError at once where too many wait, DeadlineError where it is not done in time, or what the
         work raises. Cancelling this call takes the work out of the queue or stops it at its next checkpoint.
         """
         with self._lock:
             # Whoever finds a free thread does not wait, so the room is what may queue behind busy threads.
-            if self._waiting + self._running >= self.threads + self.room:
-                raise OverloadedError(self._retry_after())
-            self._waiting += 1
-        job = _Job(self, work, deadline)
+            if len(self._jobs) >= self.threads + self.room:
+                raise OverloadedError(self._retry_after(len(self._jobs)))
+            job = _Job(self, work, deadline, expected)
+            number = next(self._numbers)
+            self._jobs[number] = job
         started = self.clock.monotonic()
         future = self._pool.submit(job)
-        future.add_done_callback(job.done)
+        future.add_done_callback(lambda _: self._forget(number))
         try:
             async with asyncio.timeout(max(0.0, deadline - started)):
                 result = await asyncio.wrap_future(future)
@@ -101,20 +127,6 @@ class WorkQueue:
             job.abandon()
         return result
 
-    def note_start(self) -> None:
-        """Count one request from waiting to running."""
-        with self._lock:
-            self._waiting -= 1
-            self._running += 1
-
-    def note_end(self, started: bool) -> None:
-        """Count one request out, whether it ever ``started`` or was cancelled before."""
-        with self._lock:
-            if started:
-                self._running -= 1
-            else:
-                self._waiting -= 1
-
     def note_seconds(self, seconds: float) -> None:
         """Learn how long one request took."""
         self._mean_seconds += _WEIGHT * (seconds - self._mean_seconds)
@@ -122,7 +134,7 @@ class WorkQueue:
     async def drain(self, seconds: float) -> bool:
         """Wait until nothing waits or runs, at most ``seconds``; True when that is so."""
         deadline = self.clock.monotonic() + seconds
-        while self._waiting or self._running:
+        while self._jobs:
             if self.clock.monotonic() >= deadline:
                 return False
             await asyncio.sleep(0.02)
@@ -132,6 +144,14 @@ class WorkQueue:
         """Take no more work; what waits is dropped, what runs stops when its caller is cancelled."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _retry_after(self) -> int:
-        seconds = (self._waiting + self._running) * self._mean_seconds / self.threads
+    def _present(self) -> list[_Job[Any]]:
+        with self._lock:
+            return list(self._jobs.values())
+
+    def _forget(self, number: int) -> None:
+        with self._lock:
+            del self._jobs[number]
+
+    def _retry_after(self, jobs: int) -> int:
+        seconds = jobs * self._mean_seconds / self.threads
         return max(1, min(_LONGEST_RETRY_SECONDS, math.ceil(seconds)))

@@ -1,0 +1,48 @@
+"""A budget for extra work, so that retries and hedges never multiply an overload.
+
+Every request earns a fraction of an extra attempt; a floor per second lets a quiet pool retry as well.
+"""
+
+
+class RetryBudget:
+    """A bucket of tokens: requests pour in ``ratio`` each, time pours in ``floor_per_s``; an extra takes one.
+
+    The bucket holds ten seconds of the floor plus ``burst`` tokens at most, and starts with the floor's part.
+    """
+
+    __slots__ = ("_at", "_capacity", "_floor", "_ratio", "_tokens")
+
+    WINDOW_S = 10.0
+
+    def __init__(self, ratio: float, floor_per_s: float = 0.0, burst: float = 1000.0) -> None:
+        if ratio < 0 or floor_per_s < 0 or burst < 1:
+            raise ValueError("a budget needs a ratio and a floor of at least 0 and a burst of at least 1")
+        self._ratio = ratio
+        self._floor = floor_per_s
+        self._capacity = floor_per_s * self.WINDOW_S + burst
+        self._tokens = floor_per_s * self.WINDOW_S
+        self._at: float | None = None
+
+    def earn(self) -> None:
+        """Count one request."""
+        tokens = self._tokens + self._ratio
+        self._tokens = min(self._capacity, tokens)
+
+    def available(self, now: float) -> bool:
+        """Say whether an extra attempt may be made now."""
+        self._flow(now)
+        return self._tokens >= 1.0
+
+    def take(self, now: float) -> bool:
+        """Spend one extra attempt; False, and nothing spent, when there is none."""
+        self._flow(now)
+        if self._tokens < 1.0:
+            return False
+        self._tokens -= 1.0
+        return True
+
+    def _flow(self, now: float) -> None:
+        if self._at is not None and now > self._at:
+            self._tokens = min(self._capacity, self._tokens + (now - self._at) * self._floor)
+        if self._at is None or now > self._at:
+            self._at = now

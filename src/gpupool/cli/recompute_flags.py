@@ -1,0 +1,133 @@
+"""The flags of a recompute server, which `gpupool recompute serve` and the drop-in command share.
+
+Letters and meanings are those of the original program, so that a start script needs no change.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+Port = Annotated[
+    int | None, typer.Option("--port", "-p", help="Port to listen on [11989]; 0 takes a free one.")
+]
+Threads = Annotated[
+    int | None,
+    typer.Option(
+        "--threads",
+        "-r",
+        help="Threads that compute [CHIAPOS_MAX_CORES, else 16], never more than cores; 0 or less: all cores.",
+    ),
+]
+CudaDevices = Annotated[
+    int | None,
+    typer.Option("--cuda-devices", "-G", min=0, help="Most CUDA cards [CHIAPOS_MAX_CUDA_DEVICES, else all]."),
+]
+OpenClDevices = Annotated[
+    int | None,
+    typer.Option(
+        "--opencl-devices", "-O", min=0, help="Most OpenCL cards [CHIAPOS_MAX_OPENCL_DEVICES, else all]."
+    ),
+]
+CudaIndexes = Annotated[
+    list[str] | None,
+    typer.Option("--cuda", "-g", metavar="INDEX", help="CUDA cards from 0: 0,1 or repeated [all]."),
+]
+OpenClIndexes = Annotated[
+    list[str] | None,
+    typer.Option("--opencl", "-c", metavar="INDEX", help="OpenCL cards from 0: 0,1 or repeated [all]."),
+]
+TokenFile = Annotated[
+    Path | None, typer.Option(help="Bearer tokens, one a line; requests must bring one of them.")
+]
+TlsCert = Annotated[
+    Path | None, typer.Option(help="Certificate (PEM): turns TLS on, and plain clients away.")
+]
+TlsKey = Annotated[Path | None, typer.Option(help="Key of the certificate (PEM).")]
+ClientCa = Annotated[Path | None, typer.Option(help="Authority (PEM) of clients' certificates: mutual TLS.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Cards:
+    """What the flags say about cards; None or empty where a flag was not given."""
+
+    cuda_limit: int | None
+    opencl_limit: int | None
+    cuda_indexes: Sequence[str]
+    opencl_indexes: Sequence[str]
+
+
+def start(cards: Cards, **given: object) -> None:
+    """Serve until stopped; ``given`` are settings by name, None where a flag was not given.
+
+    A flag counts more than a ``GPUPOOL_*`` variable, and that more than a ``CHIAPOS_*`` one.
+    """
+    from pydantic import ValidationError
+
+    from gpupool.contracts.problems import describe
+    from gpupool.core.errors import InvalidInputError
+    from gpupool.recompute.server.cards import CardChoices
+    from gpupool.recompute.server.main import run
+    from gpupool.recompute.server.settings import RecomputeServerSettings
+    from gpupool.recompute.variables import ChiaposVariables
+
+    variables = ChiaposVariables.from_environment()
+    choices = CardChoices.of(
+        variables, cards.cuda_limit, cards.opencl_limit, cards.cuda_indexes, cards.opencl_indexes
+    )
+    flags = {key: value for key, value in given.items() if value is not None}
+    try:
+        settings = RecomputeServerSettings.model_validate(flags)
+        if "recompute_threads" not in settings.model_fields_set:
+            settings = RecomputeServerSettings.model_validate(
+                {**flags, "recompute_threads": variables.max_cores}
+            )
+    except ValidationError as error:
+        raise InvalidInputError(
+            f"The recompute server's settings are not valid: {describe(error)}."
+        ) from error
+    run(settings, choices)
+
+
+def start_external(
+    cards: Cards, *, given: Mapping[str, Any], refused: Mapping[str, object], log_level: str | None
+) -> None:
+    """Keep the operator's own program running until stopped.
+
+    ``given``: fields of ExternalServer, ``refused``: flags that mean nothing to that program; None where a flag was
+    not given.
+    """
+    from gpupool.core.errors import InvalidInputError
+    from gpupool.recompute.server.cards import CardChoices
+    from gpupool.recompute.server.external import ExternalServer, run_external
+    from gpupool.recompute.variables import ChiaposVariables
+
+    wrong = [flag for flag, value in refused.items() if value is not None]
+    if wrong:
+        raise InvalidInputError(
+            f"With --external, {', '.join(wrong)} cannot be honoured: the original program has no such thing.",
+            remedy="Leave it out, or put a gpupool recompute proxy in front for TLS and tokens.",
+        )
+    if log_level not in {None, "DEBUG", "INFO", "WARNING", "ERROR"}:
+        raise InvalidInputError(
+            f"{log_level!r} is no log level.", remedy="Use DEBUG, INFO, WARNING or ERROR."
+        )
+    # The program reads its variables itself; only flags are passed on.
+    choices = CardChoices.of(
+        ChiaposVariables(), cards.cuda_limit, cards.opencl_limit, cards.cuda_indexes, cards.opencl_indexes
+    )
+    server = ExternalServer(**{key: value for key, value in given.items() if value is not None})
+    run_external(server, choices, log_level or "INFO")
+
+
+def refuse_without_external(flags: Mapping[str, object]) -> None:
+    """Raise InvalidInputError where one of ``flags`` was given, which only an external program has a use for."""
+    from gpupool.core.errors import InvalidInputError
+
+    given = [flag for flag, value in flags.items() if value is not None]
+    if given:
+        raise InvalidInputError(
+            f"{', '.join(given)} is for an external program.", remedy="Give --external too, or leave it out."
+        )

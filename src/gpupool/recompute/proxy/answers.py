@@ -1,0 +1,52 @@
+"""Answers that the proxy writes itself, as bytes of HTTP/1.1."""
+
+import json
+from typing import Final
+
+PHRASES: Final = {
+    200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 408: "Request Timeout",
+    413: "Content Too Large", 422: "Unprocessable Content", 429: "Too Many Requests", 500: "Internal Server Error",
+    502: "Bad Gateway", 503: "Service Unavailable", 504: "Gateway Timeout", 508: "Loop Detected",
+}  # fmt: skip
+_REMEDIES: Final = {
+    "invalid_input": "Correct the request and send it again.",
+    "too_large": "Send less; the limit is in the detail.",
+    "deadline": "Allow more time, add servers, or see /v1/nodes for what is wrong with them.",
+    "busy": "Try again after the time in Retry-After, or add servers.",
+    "unavailable": "Add a server with -n HOST[:PORT]; see /v1/nodes for those there are.",
+    "loop": "Take the proxy out of its own list of servers, or out of that of the proxies behind it.",
+    "not_found": "See /v1/server, /v1/nodes, /metrics, /healthz and /readyz.",
+    "method": "Use the method named in the documentation of this path.",
+}
+
+
+def response(
+    status: int,
+    body: bytes,
+    content_type: str = "application/json",
+    headers: tuple[tuple[str, str], ...] = (),
+) -> bytes:
+    """Return a whole answer."""
+    extra = "".join(f"{name}: {value}\r\n" for name, value in headers)
+    head = (
+        f"HTTP/1.1 {status} {PHRASES.get(status, 'Status')}\r\nContent-Type: {content_type}\r\n"
+        f"Content-Length: {len(body)}\r\n{extra}\r\n"
+    )
+    return head.encode("latin-1") + body
+
+
+def problem(status: int, code: str, detail: str, request_id: str) -> bytes:
+    """Return an error as problem+json (RFC 9457), with a remedy."""
+    body = {
+        "type": "about:blank",
+        "title": PHRASES.get(status, "Error"),
+        "status": status,
+        "code": code,
+        "detail": detail,
+        "remedy": _REMEDIES.get(code, "See the log of the proxy."),
+        "request_id": request_id,
+    }
+    headers = [("X-Request-Id", request_id)]
+    if status in {429, 503}:
+        headers.append(("Retry-After", "1"))
+    return response(status, json.dumps(body).encode(), "application/problem+json", tuple(headers))

@@ -1,0 +1,101 @@
+"""Client connections: the first bytes decide what one speaks, then the fitting protocol takes over.
+
+What every client may cost is limited here: how many there are, how long a request may take to arrive, how long one
+may stay without asking. A sweep looks at the clocks, so that no request pays for a timer.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, cast
+
+import structlog
+
+from gpupool.recompute.proxy.framing import Speech, sniff
+
+if TYPE_CHECKING:
+    from gpupool.recompute.proxy.proxying import ProxyCore
+
+log = structlog.get_logger(__name__)
+
+
+class Client(asyncio.Protocol):
+    """What all client connections have in common; `transport` is there from the first byte on."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, core: "ProxyCore") -> None:
+        self.core = core
+        self.peer = "-"
+        self.since = core.clock()
+        """When it became idle, or its present request began to arrive."""
+        self.partial = True
+        """Part of a request is here, or the connection is new."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether an answer is owed."""
+        return False
+
+    def overdue(self, now: float) -> bool:
+        """Tell whether it has been waited for too long."""
+        settings = self.core.settings
+        limit = settings.head_seconds if self.partial else settings.idle_seconds
+        return not self.busy and now - self.since > limit
+
+    def close(self) -> None:
+        """End the connection once what was written is sent."""
+        self.transport.close()
+
+    def abort(self) -> None:
+        """End the connection now."""
+        self.transport.abort()
+
+    def leave_when_idle(self) -> None:
+        """Close at once if nothing is owed (the proxy is about to stop)."""
+        if not self.busy:
+            self.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget it."""
+        self.core.clients.discard(self)
+
+
+class Doorman(Client):
+    """Waits for the first four bytes."""
+
+    def __init__(self, core: "ProxyCore") -> None:
+        super().__init__(core)
+        self._first = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Count the client, or turn it away where there are too many."""
+        self.transport = cast("asyncio.Transport", transport)
+        if len(self.core.clients) >= self.core.settings.connections:
+            self.core.turned_away()
+            self.transport.abort()
+            return
+        name = transport.get_extra_info("peername")
+        self.peer = name[0] if name else "-"
+        self.core.clients.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Decide, and hand over."""
+        first = self._first = self._first + data
+        speech = sniff(first)
+        if speech is Speech.FRAMES:
+            self._hand_over(self.core.frame_client(), first)
+        elif speech is Speech.HTTP:
+            self._hand_over(self.core.http_client(), first)
+        elif speech is Speech.TLS:
+            log.warning(
+                "tls_refused",
+                client=self.peer,
+                remedy="This proxy takes plain connections only; put TLS in front of it or connect without.",
+            )
+            self.close()
+
+    def _hand_over(self, client: Client, first: bytes) -> None:
+        client.peer, client.transport = self.peer, self.transport
+        self.core.clients.discard(self)
+        self.core.clients.add(client)
+        self.transport.set_protocol(client)
+        client.data_received(first)

@@ -1,0 +1,324 @@
+"""Gives each request to the server that will finish first, and to another one as long as none has answered.
+
+What costs the client nothing here: a server that refuses, closes, resets, answers rubbish or says nothing. A silent
+server keeps its request while another is asked too; the first answer counts. A server that closes the connection on a
+request is blamed only once another server has answered that same request, so that a request which every server
+chokes on cannot take all of them out of use. A kept connection that its server has just closed is no fault at all.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from gpupool.balancing import NodeLimits, Outcome, Policy, Pool
+from gpupool.recompute.proxy.exchanges import Attempt, Exchange, Judgement
+from gpupool.recompute.proxy.http_links import HttpLink
+from gpupool.recompute.proxy.links import FrameLink, Link
+from gpupool.recompute.proxy.nodes import IDLE_SECONDS, KEPT_IDLE, Directory, Kind, Node
+from gpupool.recompute.proxy.requestlog import RequestLog
+
+CONNECT_SECONDS: Final = 1.5
+FIRST_ROUND_SECONDS: Final = 0.1
+LONGEST_ROUND_SECONDS: Final = 1.0
+MOST_WAITING: Final = 20_000
+LEARNED_FACTOR: Final = 4
+"""A limit that nobody set for a node may grow to so many times the default."""
+_PUMPED_AT_ONCE: Final = 32
+log = structlog.get_logger(__name__)
+
+
+class Dispatcher:
+    """All requests of one kind."""
+
+    def __init__(
+        self,
+        kind: Kind,
+        directory: Directory,
+        sockets: int,
+        request_log: RequestLog,
+        clock: Callable[[], float],
+        policy: Policy | None = None,
+    ) -> None:
+        """``sockets`` is the limit of a node that names none."""
+        self.kind = kind
+        self.pool = Pool(policy or Policy())
+        self.active: set[Exchange] = set()
+        self.results: dict[str, int] = {}
+        self._parked: deque[Exchange] = deque()
+        self._directory = directory
+        self._sockets = sockets
+        self._request_log = request_log
+        self._clock = clock
+        self._link_type = FrameLink if kind is Kind.FRAMES else HttpLink
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._drained: set[str] = set()
+
+    @property
+    def waiting(self) -> int:
+        """Requests for which there is no node at the moment."""
+        return len(self._parked)
+
+    # -- what the fronts ask ---------------------------------------------------------------------------------
+
+    def submit(self, exchange: Exchange) -> None:
+        """Begin; the asker hears the end in any case, at the deadline at the latest."""
+        if len(self._parked) >= MOST_WAITING:
+            exchange.open = False
+            self._end(exchange, "-", "overload", exchange.started)
+            exchange.asker.give_up(exchange, "too many requests wait already")
+            return
+        self.active.add(exchange)
+        self._advance(exchange, exchange.started)
+
+    def cancel(self, exchange: Exchange) -> None:
+        """The client left: what is under way is given up."""
+        if exchange.open:
+            now = self._clock()
+            self._close(exchange, now, Outcome.CANCELLED)
+            self._end(exchange, "-", "left", now)
+
+    def set_nodes(self) -> None:
+        """Take the directory's nodes of this kind."""
+        nodes = self._directory.of_kind(self.kind)
+        self.pool.set_nodes({node.name: self._limits(node) for node in nodes})
+        draining = {node.name for node in nodes if node.wish.draining}
+        for name in draining - self._drained:
+            self.pool.drain(name)
+        for name in (self._drained - draining) & {node.name for node in nodes}:
+            self.pool.release(name)
+        self._drained = draining
+        self.pump(self._clock())
+
+    def _limits(self, node: Node) -> NodeLimits:
+        if node.wish.sockets is not None:
+            return NodeLimits(node.wish.weight, node.wish.sockets)
+        return NodeLimits(node.wish.weight, self._sockets, self._sockets * LEARNED_FACTOR)
+
+    # -- trying ----------------------------------------------------------------------------------------------
+
+    def _advance(self, exchange: Exchange, now: float) -> bool:
+        """Ask one more node; park the request where none can be asked and nothing is under way."""
+        name = self.pool.pick(now, exchange.measure, exchange.tried)
+        if name is not None:
+            self._try(exchange, self._directory.nodes[name], now)
+            return True
+        if not exchange.attempts:
+            answer = exchange.settle() if exchange.tried else None
+            if answer is not None:
+                self._finish(exchange, "-", answer, "refused", now)
+                return True
+            self._parked.append(exchange)
+        return False
+
+    def _try(self, exchange: Exchange, node: Node, now: float) -> None:
+        attempt = Attempt(exchange, node, self.pool.started(node.name, now, exchange.measure), now)
+        exchange.attempts.append(attempt)
+        exchange.tried |= {node.name}
+        exchange.tries += 1
+        while node.idle:
+            link = node.idle.pop()
+            if link.usable and link.kind is self.kind:
+                self._send(attempt, link, now)
+                return
+            link.close()
+        task = asyncio.get_running_loop().create_task(self._connect(attempt))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _connect(self, attempt: Attempt) -> None:
+        node = attempt.node
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                _, link = await asyncio.get_running_loop().create_connection(
+                    lambda: self._link_type(node, self), node.wish.host, node.wish.port
+                )
+        except (OSError, TimeoutError) as error:
+            if attempt in attempt.exchange.attempts:
+                self._failed(attempt, error_words(error), Outcome.FAILED)
+            return
+        if attempt in attempt.exchange.attempts:
+            self._send(attempt, link, self._clock())
+        else:
+            link.close()
+
+    def _send(self, attempt: Attempt, link: Link, now: float) -> None:
+        attempt.link, attempt.sent = link, True
+        link.ask(attempt, attempt.exchange.encode(now))
+
+    # -- what links tell -------------------------------------------------------------------------------------
+
+    def answered(self, link: Link, attempt: Attempt, reply: object, *, reusable: bool) -> None:
+        """Take an answer, give the connection back, and let one that waits go on."""
+        now, exchange = self._clock(), attempt.exchange
+        judgement = exchange.judge(reply)
+        self._keep(link, now, reusable=reusable)
+        if judgement is Judgement.GOOD:
+            exchange.attempts.remove(attempt)
+            self.pool.finished(attempt.ticket, now, Outcome.OK)
+            self._well(attempt, exchange)
+            self._blame_suspects(exchange, now)
+            self._finish(exchange, attempt.node.name, exchange.answer(reply), "ok", now)
+        elif judgement is Judgement.BUSY:
+            self._failed(attempt, "", Outcome.CANCELLED)
+        elif judgement is Judgement.BAD:
+            self._failed(attempt, "it answered with an error", Outcome.FAILED)
+        else:
+            self._failed(attempt, "it answered with what cannot be an answer", Outcome.WRONG)
+        if self._parked:
+            self.pump(now)
+
+    def broke(self, link: Link, attempt: Attempt, why: str) -> None:
+        """Take that a connection ended; see the module on who is to blame."""
+        if link.uses > 1:
+            attempt.node.close_idle()
+            attempt.exchange.tried -= {attempt.node.name}
+            self._failed(attempt, "", Outcome.CANCELLED)
+        else:
+            attempt.exchange.suspects.append(attempt.node.name)
+            self._failed(attempt, why, Outcome.CANCELLED)
+        if self._parked:
+            self.pump(self._clock())
+
+    def _failed(self, attempt: Attempt, why: str, outcome: Outcome) -> None:
+        now, exchange = self._clock(), attempt.exchange
+        exchange.attempts.remove(attempt)
+        self.pool.finished(attempt.ticket, now, outcome)
+        if why:
+            self._unwell(attempt.node, why)
+        if not exchange.attempts:
+            exchange.next_round = now + min(FIRST_ROUND_SECONDS * 2**exchange.rounds, LONGEST_ROUND_SECONDS)
+            self._advance(exchange, now)
+
+    def _keep(self, link: Link, now: float, *, reusable: bool) -> None:
+        idle = link.node.idle
+        if (
+            reusable
+            and link.node.name in self._directory.nodes
+            and len(idle) < max(KEPT_IDLE, len(self.active))
+        ):
+            link.idle_since = now
+            idle.append(link)
+        else:
+            link.close()
+
+    # -- ends ------------------------------------------------------------------------------------------------
+
+    def _finish(self, exchange: Exchange, node: str, answer: bytes, result: str, now: float) -> None:
+        self._close(exchange, now, Outcome.CANCELLED)
+        self._end(exchange, node, result, now)
+        exchange.asker.reply(exchange, answer)
+
+    def _close(self, exchange: Exchange, now: float, outcome: Outcome) -> None:
+        """End every attempt; one that was silent for too long is told so to the pool whatever ``outcome``."""
+        exchange.open = False
+        self.active.discard(exchange)
+        for attempt in exchange.attempts:
+            silent = self._is_silent(attempt, now)
+            self.pool.finished(attempt.ticket, now, Outcome.TIMED_OUT if silent else outcome)
+            if silent:
+                self._unwell(attempt.node, f"silent for {now - attempt.started:.1f} s")
+            if attempt.link is not None:
+                attempt.link.close()
+        exchange.attempts = []
+
+    def _end(self, exchange: Exchange, node: str, result: str, now: float) -> None:
+        self.results[result] = self.results.get(result, 0) + 1
+        self._request_log.forwarded(
+            exchange.asker.peer,
+            node,
+            exchange.id,
+            self.kind,
+            (now - exchange.started) * 1000,
+            result,
+            exchange.tries,
+        )
+
+    def _blame_suspects(self, exchange: Exchange, now: float) -> None:
+        for name in exchange.suspects:
+            node = self._directory.nodes.get(name)
+            if node is not None and self.kind in node.kinds and node.refused is None:
+                self.pool.finished(self.pool.started(name, now, exchange.measure), now, Outcome.FAILED)
+
+    def _well(self, attempt: Attempt, exchange: Exchange) -> None:
+        node = attempt.node
+        node.answered += 1
+        node.certain = True
+        if self.kind is Kind.FRAMES and not node.last_frame:
+            node.last_frame = exchange.encode(0)
+        if node.trouble is not None:
+            node.trouble = None
+            log.info("node_back", node=node.name)
+
+    def _unwell(self, node: Node, why: str) -> None:
+        node.failed += 1
+        if node.trouble is None:
+            node.trouble = why
+            log.warning("node_failed", node=node.name, why=why)
+
+    # -- time ------------------------------------------------------------------------------------------------
+
+    def _is_silent(self, attempt: Attempt, now: float) -> bool:
+        waited = now - attempt.started
+        return waited >= self.pool.policy.silence_floor_s and waited >= self.pool.silence_limit(
+            attempt.node.name, attempt.exchange.measure, now
+        )
+
+    def sweep(self, now: float) -> None:
+        """Look for requests past their deadline, and for silent nodes; called some ten times a second."""
+        hedges: dict[str, float | None] = {}
+        for exchange in list(self.active):
+            if now >= exchange.deadline:
+                self._expire(exchange, now)
+            elif exchange.attempts:
+                self._watch(exchange, now, hedges)
+        self.pump(now)
+        for node in self._directory.nodes.values():
+            node.close_idle(older_than=now - IDLE_SECONDS)
+
+    def _watch(self, exchange: Exchange, now: float, hedges: dict[str, float | None]) -> None:
+        """Ask another node too where the last one asked is silent, or slower than nearly all others."""
+        if self._is_silent(exchange.attempts[-1], now):
+            self._advance(exchange, now)
+        elif len(exchange.attempts) == 1 and exchange.tries == 1:
+            measure = exchange.measure
+            if measure not in hedges:
+                hedges[measure] = self.pool.hedge_after(now, measure)
+            after = hedges[measure]
+            if after is not None and now - exchange.started > after and self.pool.hedges.available(now):
+                self._hedge(exchange, now)
+
+    def _hedge(self, exchange: Exchange, now: float) -> None:
+        if self._advance(exchange, now):
+            self.pool.hedges.take(now)
+
+    def _expire(self, exchange: Exchange, now: float) -> None:
+        self._close(exchange, now, Outcome.CANCELLED)
+        self._end(exchange, "-", "deadline", now)
+        exchange.asker.give_up(exchange, "no server answered in time")
+
+    def pump(self, now: float) -> None:
+        """Let requests that wait for a node go on, oldest first."""
+        for _ in range(min(len(self._parked), _PUMPED_AT_ONCE)):
+            exchange = self._parked.popleft()
+            if not exchange.open:
+                continue
+            if exchange.tried and now >= exchange.next_round:
+                exchange.tried, exchange.rounds = frozenset(), exchange.rounds + 1
+            name = self.pool.pick(now, exchange.measure, exchange.tried)
+            if name is not None:
+                self._try(exchange, self._directory.nodes[name], now)
+            elif exchange.tried:
+                self._parked.append(exchange)
+            else:
+                self._parked.appendleft(exchange)
+                break
+
+
+def error_words(error: OSError | TimeoutError) -> str:
+    """Return what went wrong with a connection, in words."""
+    if isinstance(error, TimeoutError):
+        return "no connection in time"
+    return (error.strerror or str(error)).lower()

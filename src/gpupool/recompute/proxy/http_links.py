@@ -1,0 +1,74 @@
+"""Connections to our own servers: HTTP/1.1 kept open, one request at a time."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import httptools
+
+from gpupool.recompute.proxy.links import Link, LinkOwner
+from gpupool.recompute.proxy.nodes import Kind, Node
+
+if TYPE_CHECKING:
+    from gpupool.recompute.proxy.exchanges import Attempt
+
+REPLY_LIMIT: Final = 256 * 1024
+"""Bytes of an answer with its head; a real one has two thousand."""
+
+
+@dataclass(slots=True)
+class HttpReply:
+    """An answer of a server; header names in lower case."""
+
+    status: int = 0
+    headers: dict[bytes, bytes] = field(default_factory=dict)
+    body: bytearray = field(default_factory=bytearray)
+
+
+class HttpLink(Link):
+    """To a server of ours, or a proxy before some."""
+
+    kind = Kind.HTTP
+
+    def __init__(self, node: Node, owner: LinkOwner) -> None:
+        super().__init__(node, owner)
+        self._parser = httptools.HttpResponseParser(self)
+        self._reply = HttpReply()
+        self._received = 0
+        self._whole = False
+
+    def data_received(self, data: bytes) -> None:
+        """Parse; an answer that nobody asked for, is malformed or too large ends the connection."""
+        self._received += len(data)
+        if self.attempt is None or self._received > REPLY_LIMIT:
+            self._spoil("it answered with more than was asked")
+            return
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            self._spoil("it answered with what is no HTTP")
+            return
+        if self._whole:
+            attempt, self.attempt = self.attempt, None
+            self._finish(attempt)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header."""
+        self._reply.headers[name.lower()] = value
+
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of the body."""
+        self._reply.body += body
+
+    def on_message_complete(self) -> None:
+        """Take that the answer is whole."""
+        status = self._parser.get_status_code()
+        if status >= 200:
+            self._reply.status, self._whole = status, True
+        else:
+            self._reply = HttpReply()
+
+    def _finish(self, attempt: "Attempt") -> None:
+        reply, self._reply = self._reply, HttpReply()
+        reusable = bool(self._parser.should_keep_alive())
+        self._received, self._whole = 0, False
+        self._owner.answered(self, attempt, reply, reusable=reusable)

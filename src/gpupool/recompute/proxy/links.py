@@ -1,0 +1,118 @@
+"""Connections to servers: one request at a time on each, the answer recognised, everything else a fault.
+
+A link knows nothing of retries. It tells its owner that an answer is whole, or that the connection broke and why.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, Protocol, cast
+
+from gpupool.recompute.proxy.framing import FRAME_MOST, HEADER, KEEP_ALIVE, FrameError, frame_end
+from gpupool.recompute.proxy.nodes import Kind, Node
+
+if TYPE_CHECKING:
+    from gpupool.recompute.proxy.exchanges import Attempt
+
+
+class LinkOwner(Protocol):
+    """Who hears of answers and breaks."""
+
+    def answered(self, link: "Link", attempt: "Attempt", reply: object, *, reusable: bool) -> None:
+        """Take a whole answer to the link's attempt."""
+        ...
+
+    def broke(self, link: "Link", attempt: "Attempt", why: str) -> None:
+        """Take that the link ended while its attempt waited."""
+        ...
+
+
+class Link(asyncio.Protocol):
+    """An open connection to a node."""
+
+    kind: Kind
+    _transport: asyncio.Transport
+
+    def __init__(self, node: Node, owner: LinkOwner) -> None:
+        self.node = node
+        self.attempt: Attempt | None = None
+        self.uses = 0
+        self.idle_since = 0.0
+        self._owner = owner
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Count among the node's connections."""
+        self._transport = cast("asyncio.Transport", transport)
+        self.node.open.add(self)
+
+    def ask(self, attempt: "Attempt", data: bytes) -> None:
+        """Send a request; its answer, or the break, goes to the owner."""
+        self.attempt = attempt
+        self.uses += 1
+        self._transport.write(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell the owner if an answer was awaited, else just leave."""
+        self._leave()
+        attempt, self.attempt = self.attempt, None
+        if attempt is not None:
+            self._owner.broke(
+                self, attempt, "it closed the connection" if exc is None else str(exc) or "reset"
+            )
+
+    def close(self) -> None:
+        """End the connection without telling anybody; what was asked is given up."""
+        self.attempt = None
+        self._leave()
+        self._transport.abort()
+
+    @property
+    def usable(self) -> bool:
+        """Whether another request can be sent."""
+        return not self._transport.is_closing()
+
+    def _leave(self) -> None:
+        self.node.open.discard(self)
+        if self in self.node.idle:
+            self.node.idle.remove(self)
+
+    def _spoil(self, why: str) -> None:
+        """Tell of an answer that is none, and end."""
+        attempt, self.attempt = self.attempt, None
+        self.close()
+        if attempt is not None:
+            self._owner.broke(self, attempt, why)
+
+
+class FrameLink(Link):
+    """To a Gigahorse server (or a proxy before some)."""
+
+    kind = Kind.FRAMES
+
+    def __init__(self, node: Node, owner: LinkOwner) -> None:
+        super().__init__(node, owner)
+        self._buffer = bytearray()
+
+    def data_received(self, data: bytes) -> None:
+        """Collect one frame; what nobody asked for ends the connection."""
+        if self._buffer:
+            self._buffer += data
+            data = bytes(self._buffer)
+        # An empty frame is a sign of life, not an answer.
+        while data[:HEADER] == KEEP_ALIVE:
+            data = data[HEADER:]
+        try:
+            end = frame_end(data, FRAME_MOST)
+        except FrameError:
+            self._spoil("it answered with what is no frame")
+            return
+        attempt = self.attempt
+        if attempt is None:
+            if data:
+                self.close()
+            return
+        if end == 0 or len(data) < end:
+            self._buffer[:] = data
+            return
+        self._buffer.clear()
+        whole = len(data) == end
+        self.attempt = None
+        self._owner.answered(self, attempt, data if whole else data[:end], reusable=whole)

@@ -1,0 +1,122 @@
+"""The servers behind the proxy: where each came from, what it speaks, and its open connections.
+
+A node has a name (``host:port``), and sources that want it: the command line, the file, the feed. It is there while
+one source names it. What it speaks is found by asking, unless its source knows.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from gpupool.recompute.addresses import format_address
+
+if TYPE_CHECKING:
+    from gpupool.recompute.proxy.links import Link
+
+KEPT_IDLE: Final = 4
+"""Idle connections kept to a node: each costs a Gigahorse server one of its few places."""
+IDLE_SECONDS: Final = 3.0
+
+
+class Kind(StrEnum):
+    """A protocol that a node takes requests in."""
+
+    FRAMES = "frames"
+    HTTP = "http"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeWish:
+    """A node as a source names it."""
+
+    host: str
+    port: int
+    weight: float = 1.0
+    sockets: int | None = None
+    kind: Kind | None = None
+    """What it speaks, where the source knows."""
+    draining: bool = False
+
+    @property
+    def name(self) -> str:
+        """``host:port``."""
+        return format_address((self.host, self.port))
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A node with what is known about it."""
+
+    wish: NodeWish
+    kinds: frozenset[Kind] = frozenset()
+    """Empty until it was found out."""
+    certain: bool = False
+    """It has answered a request of this kind, or its source named the kind: no further guess is made."""
+    refused: str | None = None
+    """Why nothing is ever sent to it."""
+    server_view: dict[str, object] | None = None
+    """Its last answer to ``GET /v1/server``."""
+    proxies: frozenset[str] = frozenset()
+    """Ids of the proxies that this node is, or has behind it."""
+    last_frame: bytes = b""
+    """A request that it has answered: asked again, it tells whether a silent node works once more."""
+    idle: "deque[Link]" = field(default_factory=deque)
+    open: "set[Link]" = field(default_factory=set)
+    answered: int = 0
+    failed: int = 0
+    trouble: str | None = None
+    """What was last wrong with it, told once until it is well again."""
+
+    @property
+    def name(self) -> str:
+        """``host:port``."""
+        return self.wish.name
+
+    def close_idle(self, older_than: float | None = None) -> None:
+        """Close connections that wait, or only those idle since before ``older_than`` (loop seconds)."""
+        while self.idle and (older_than is None or self.idle[0].idle_since < older_than):
+            self.idle.popleft().close()
+
+
+class Directory:
+    """All nodes; tells who listens whenever they change."""
+
+    def __init__(self, changed: Callable[[], None] = lambda: None) -> None:
+        self._wishes: dict[str, dict[str, NodeWish]] = {}
+        self.nodes: dict[str, Node] = {}
+        self.changed = changed
+        self.removed: Callable[[Node], None] = lambda node: None
+
+    def replace(self, source: str, wishes: Iterable[NodeWish]) -> None:
+        """Take everything that ``source`` names now."""
+        self._wishes[source] = {wish.name: wish for wish in wishes}
+        wanted: dict[str, NodeWish] = {}
+        for named in self._wishes.values():
+            wanted.update(named)
+        for name in [name for name in self.nodes if name not in wanted]:
+            gone = self.nodes.pop(name)
+            gone.close_idle()
+            self.removed(gone)
+        for name, wish in wanted.items():
+            self._want(name, wish)
+        self.changed()
+
+    def _want(self, name: str, wish: NodeWish) -> None:
+        node = self.nodes.get(name)
+        if node is None:
+            node = self.nodes[name] = Node(wish)
+        node.wish = wish
+        if wish.kind is not None:
+            node.kinds, node.certain = frozenset({wish.kind}), True
+
+    def of_kind(self, kind: Kind) -> list[Node]:
+        """Return the nodes that take requests of ``kind``."""
+        return [node for node in self.nodes.values() if kind in node.kinds and node.refused is None]
+
+    def may_carry(self, kind: Kind) -> bool:
+        """Tell whether some node takes ``kind``, or may turn out to."""
+        return any(
+            node.refused is None and (kind in node.kinds or not node.kinds) for node in self.nodes.values()
+        )

@@ -1,0 +1,138 @@
+"""The parts of one proxy put together: nodes, a dispatcher for each protocol, the clients, and the clock that ticks.
+
+Nothing here opens a socket, so that tests can put a whole proxy on any listener.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from itertools import count
+from typing import Final
+
+import structlog
+
+from gpupool.recompute.proxy.clients import Client, Doorman
+from gpupool.recompute.proxy.dispatching import Dispatcher
+from gpupool.recompute.proxy.frame_clients import FrameClient
+from gpupool.recompute.proxy.http_clients import HttpClient
+from gpupool.recompute.proxy.local import LocalPages
+from gpupool.recompute.proxy.nodes import Directory, Kind
+from gpupool.recompute.proxy.requestlog import RequestLog
+from gpupool.recompute.proxy.settings import ProxySettings
+
+TICK_SECONDS: Final = 0.025
+_CLIENTS_EVERY: Final = 40
+"""Ticks between two looks at the clients' clocks."""
+log = structlog.get_logger(__name__)
+
+
+class ProxyCore:
+    """One proxy."""
+
+    def __init__(
+        self,
+        settings: ProxySettings,
+        instance_id: str,
+        *,
+        request_log: RequestLog | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.settings = settings
+        self.instance_id = instance_id
+        self.clock = clock
+        self.began = clock()
+        self.clients: set[Client] = set()
+        self.draining = False
+        self.turned_away_count = 0
+        self._quiet = asyncio.Event()
+        self.directory = Directory()
+        self.request_log = request_log or RequestLog(enabled=False)
+        self.frames = Dispatcher(Kind.FRAMES, self.directory, settings.sockets, self.request_log, clock)
+        self.http = Dispatcher(Kind.HTTP, self.directory, settings.http_sockets, self.request_log, clock)
+        self.directory.changed = self.nodes_changed
+        self.local = LocalPages(self)
+        self._numbers = count(1)
+        self._id_stem = f"req-{instance_id[-8:]}"
+
+    @property
+    def dispatchers(self) -> tuple[Dispatcher, Dispatcher]:
+        """Both of them."""
+        return self.frames, self.http
+
+    def nodes_changed(self) -> None:
+        """Take the directory as it is now."""
+        for dispatcher in self.dispatchers:
+            dispatcher.set_nodes()
+
+    def next_id(self) -> str:
+        """Return a request id that this process has not given yet."""
+        return f"{self._id_stem}-{next(self._numbers):x}"
+
+    def client(self) -> Client:
+        """Return the protocol of a new connection."""
+        return Doorman(self)
+
+    def frame_client(self) -> Client:
+        """Return the protocol of a connection that speaks frames."""
+        return FrameClient(self)
+
+    def http_client(self) -> Client:
+        """Return the protocol of a connection that speaks HTTP."""
+        return HttpClient(self).begin()
+
+    def turned_away(self) -> None:
+        """Count a client for which there was no place; told once per thousand."""
+        if self.turned_away_count % 1000 == 0:
+            log.warning(
+                "client_turned_away",
+                connections=self.settings.connections,
+                remedy="Raise --connections, or run a second proxy and name both in the harvesters' list.",
+            )
+        self.turned_away_count += 1
+
+    async def tick(self) -> None:
+        """Watch the clocks until cancelled."""
+        for number in count(1):
+            await asyncio.sleep(TICK_SECONDS)
+            now = self.clock()
+            for dispatcher in self.dispatchers:
+                dispatcher.sweep(now)
+            self.request_log.flush()
+            if self.draining and not self.under_way:
+                self._quiet.set()
+            if number % _CLIENTS_EVERY == 0:
+                self.sweep_clients(now)
+
+    def sweep_clients(self, now: float) -> None:
+        """End connections that take too long over a request, or ask nothing for too long."""
+        for client in [client for client in self.clients if client.overdue(now)]:
+            client.abort()
+
+    async def drain(self, seconds: float) -> bool:
+        """Finish what is under way, ``seconds`` at most; return whether all was."""
+        self.draining = True
+        for client in list(self.clients):
+            client.leave_when_idle()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._quiet.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    @property
+    def under_way(self) -> int:
+        """Requests that have not ended."""
+        return sum(len(dispatcher.active) for dispatcher in self.dispatchers)
+
+    def close(self) -> None:
+        """End every connection."""
+        for dispatcher in self.dispatchers:
+            for exchange in list(dispatcher.active):
+                dispatcher.cancel(exchange)
+        for client in list(self.clients):
+            client.close()
+        for node in self.directory.nodes.values():
+            for link in list(node.open):
+                link.close()
+        self.request_log.flush()

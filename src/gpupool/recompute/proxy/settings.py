@@ -1,0 +1,65 @@
+"""What the proxy can be told, as a plain dataclass: a proxy on a small machine should not pay for a framework."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gpupool.core.errors import InvalidInputError
+from gpupool.recompute.proxy.framing import FRAME_MOST
+
+DEFAULT_PORT: Final = 11989
+FRAME_LIMIT: Final = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ProxySettings:
+    """Settings of one proxy process."""
+
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    nodes: tuple[str, ...] = ()
+    """Servers as ``host[:port]``."""
+    nodes_file: Path | None = None
+    """A watched file, one server a line."""
+    control_url: str | None = None
+    """Control, whose endpoints feed names the recompute servers of the pool."""
+    token_file: Path | None = None
+    """Bearer token for the feed."""
+    deadline_seconds: float = 4.5
+    """All the time a client gets that names none; Gigahorse clients cannot."""
+    sockets: int = 12
+    """Connections to a Gigahorse server at first; learned upward while it stays quick."""
+    http_sockets: int = 64
+    """Connections to a server of ours."""
+    frame_limit: int = FRAME_LIMIT
+    """Largest payload of a frame, in bytes."""
+    connections: int = 4096
+    """Clients connected at once."""
+    head_seconds: float = 10.0
+    """How long one request may take to arrive."""
+    idle_seconds: float = 300.0
+    """How long a client may stay connected without a request."""
+    drain_seconds: float = 30.0
+    """How long requests under way may go on after the signal to stop."""
+    log_level: str = "INFO"
+
+    def __post_init__(self) -> None:
+        """Raise InvalidInputError where a value is out of its range."""
+        self._check("port", self.port, 0, 65535)
+        self._check("deadline", self.deadline_seconds, 0.05, 600)
+        self._check("sockets", self.sockets, 1, 4096)
+        self._check("frame limit", self.frame_limit, 1, FRAME_MOST)
+        self._check("connections", self.connections, 1, 65536)
+        self._check("drain time", self.drain_seconds, 0, 3600)
+        if not (self.nodes or self.nodes_file or self.control_url):
+            raise InvalidInputError(
+                "The proxy has no servers to forward to.",
+                remedy="Name at least one with -n HOST[:PORT] (or --nodes-file, or --control).",
+            )
+
+    @staticmethod
+    def _check(name: str, value: float, least: float, most: float) -> None:
+        if not least <= value <= most:
+            raise InvalidInputError(
+                f"The {name} of the proxy is {value:g}; it must be {least:g} to {most:g}."
+            )

@@ -1,0 +1,139 @@
+"""Where nodes come from: the command line, a watched file, and control's endpoints feed.
+
+A source that cannot be read changes nothing: the last view stays in force.
+"""
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from gpupool.core.errors import GpupoolError, InvalidInputError
+from gpupool.recompute.addresses import parse_address, parse_addresses
+from gpupool.recompute.proxy.nodes import Directory, Kind, NodeWish
+
+if TYPE_CHECKING:
+    from gpupool.contracts.feed import EndpointsView
+
+FILE_SECONDS: Final = 1.0
+MOST_FILE_BYTES: Final = 1024 * 1024
+log = structlog.get_logger(__name__)
+
+
+def wishes_of_arguments(nodes: tuple[str, ...]) -> list[NodeWish]:
+    """Return the nodes given with ``-n``; raise InvalidInputError where one is no address."""
+    return [NodeWish(host, port) for host, port in parse_addresses(nodes)]
+
+
+def wishes_of_text(text: str) -> list[NodeWish]:
+    """Return the nodes of a file: ``host[:port] [weight=2] [sockets=24] [kind=frames|http] [drain]`` a line.
+
+    Lines that are empty or begin with ``#`` say nothing. Raises InvalidInputError that names the line.
+    """
+    wishes = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        words = line.partition("#")[0].split()
+        if words:
+            try:
+                wishes.append(_wish(words))
+            except (InvalidInputError, ValueError) as error:
+                raise InvalidInputError(
+                    f"Line {number} of the list of nodes is not valid: {error}",
+                    remedy="Write HOST[:PORT], then weight=, sockets=, kind=frames|http or drain as needed.",
+                ) from error
+    return wishes
+
+
+def _wish(words: list[str]) -> NodeWish:
+    host, port = parse_address(words[0])
+    weight, sockets, kind, draining = 1.0, None, None, False
+    for word in words[1:]:
+        name, _, value = word.partition("=")
+        if name == "weight":
+            weight = float(value)
+        elif name == "sockets":
+            sockets = int(value)
+        elif name == "kind":
+            kind = Kind(value)
+        elif word == "drain":
+            draining = True
+        else:
+            raise ValueError(f"{word!r} is not known")
+    if not 0 < weight <= 1000:
+        raise ValueError("a weight is above 0 and at most 1000")
+    if sockets is not None and not 1 <= sockets <= 4096:
+        raise ValueError("sockets are 1 to 4096")
+    return NodeWish(host, port, weight, sockets, kind, draining)
+
+
+def read_nodes_file(path: Path) -> list[NodeWish]:
+    """Return the nodes that a file names; raise InvalidInputError where it cannot be read or is not valid."""
+    try:
+        if path.stat().st_size > MOST_FILE_BYTES:
+            raise InvalidInputError(f"The list of nodes {path} is larger than {MOST_FILE_BYTES} bytes.")
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInputError(f"The list of nodes {path} cannot be read: {error}.") from error
+    return wishes_of_text(text)
+
+
+class NodesFile:
+    """Follows a file; `run` goes on until cancelled."""
+
+    def __init__(self, path: Path, directory: Directory) -> None:
+        self._path = path
+        self._directory = directory
+        self._stamp = _stamp(path)
+        directory.replace("file", read_nodes_file(path))
+
+    async def run(self) -> None:
+        """Take the file whenever it has changed."""
+        while True:
+            await asyncio.sleep(FILE_SECONDS)
+            self.look()
+
+    def look(self) -> None:
+        """Take the file if it has changed; one that is gone or not valid is told and changes nothing."""
+        stamp = _stamp(self._path)
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            wishes = read_nodes_file(self._path)
+        except GpupoolError as error:
+            log.warning("nodes_file_ignored", why=error.message, remedy=error.remedy)
+            return
+        self._directory.replace("file", wishes)
+        log.info("nodes_file_taken", path=str(self._path), nodes=len(wishes))
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def take_feed(view: "EndpointsView", directory: Directory) -> None:
+    """Take the recompute servers that control knows; an address that is none is told and left out."""
+    wishes = []
+    for endpoint in view.endpoints:
+        try:
+            host, port = parse_address(endpoint.address)
+        except InvalidInputError as error:
+            log.warning("endpoint_ignored", endpoint=endpoint.id, why=error.message)
+            continue
+        # What control counts are requests worked on at once; a server queues some more itself.
+        wishes.append(
+            NodeWish(
+                host,
+                port,
+                weight=endpoint.weight if endpoint.weight > 0 else 1.0,
+                sockets=max(4, endpoint.concurrency * 4),
+                kind=Kind.HTTP,
+                draining=endpoint.state == "draining",
+            )
+        )
+    directory.replace("feed", wishes)

@@ -1,0 +1,362 @@
+"""What happens at the door of a recompute server: foreign protocols, TLS, tokens, certificates, slow and many."""
+
+import asyncio
+import json
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+import structlog
+from hypothesis import given
+from hypothesis import strategies as st
+
+from certificates import Authority
+from gpupool.core.errors import EnvironmentProblemError, InvalidInputError
+from gpupool.core.listening import bind
+from gpupool.recompute.demo import demo_request
+from gpupool.recompute.server import doorway
+from gpupool.recompute.server.access import is_loopback, read_tokens, tls_files
+from gpupool.recompute.server.doorway import Speech, recognise
+from gpupool.recompute.server.main import listening
+from gpupool.recompute.server.settings import RecomputeServerSettings
+from polling import eventually
+from recompute_stage import ScriptedEngine, Stage, stage
+
+PROOF = demo_request().model_dump_json()
+TOKEN = "a-token-of-many-characters"
+Lines = list[structlog.typing.EventDict]
+
+
+@pytest.fixture
+def lines(monkeypatch: pytest.MonkeyPatch) -> Lines:
+    """What the doorway logs."""
+    capture = structlog.testing.LogCapture()
+    monkeypatch.setattr(doorway, "log", structlog.wrap_logger(None, processors=[capture]))
+    return capture.entries
+
+
+async def say(port: int, *parts: bytes) -> bytes:
+    """Send parts, one at a time, and return all that comes back until the end."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    answer = b""
+    try:
+        for part in parts:
+            writer.write(part)
+            await writer.drain()
+            await asyncio.sleep(0)
+        answer = await asyncio.wait_for(reader.read(), 30)
+    finally:
+        writer.close()
+        await writer.wait_closed()
+    return answer
+
+
+def events(lines: Lines) -> list[str]:
+    return [str(line["event"]) for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("head", "speech"),
+    [
+        (b"", None),
+        (b"\x16", None),
+        (b"\x16\x03", Speech.TLS),
+        (b"\x16\x03\x01\x00", Speech.TLS),
+        (b"\x16\x04\x00\x00", Speech.FRAME),
+        (b"GE", None),
+        (b"GET ", Speech.HTTP),
+        (b"POST", Speech.HTTP),
+        (b"GE\x01\x00", Speech.FRAME),
+        (bytes(4), Speech.FRAME),
+        (b"\x00\x00\x10\x00", Speech.FRAME),
+        (b"\xff\xff\xff\xff", Speech.UNKNOWN),
+        (b"\x01abc", Speech.UNKNOWN),
+    ],
+)
+def test_four_bytes_tell_what_is_spoken(head: bytes, speech: Speech | None) -> None:
+    assert recognise(head) is speech
+
+
+@given(st.integers(0, (1 << 24) - 1))
+def test_every_length_of_a_frame_is_one_except_where_tls_begins(length: int) -> None:
+    head = length.to_bytes(4, "little")
+    assert recognise(head) is (Speech.TLS if head.startswith(b"\x16\x03") else Speech.FRAME)
+
+
+@pytest.mark.parametrize(
+    "parts", [(b"\x0c\0\0\0opaque bytes",), (b"\x0c", b"\0\0", b"\0opaque"), (bytes(4),)]
+)
+async def test_a_gigahorse_frame_is_refused_with_one_line_that_says_what_to_do(
+    lines: Lines, parts: tuple[bytes, ...]
+) -> None:
+    async with stage(ScriptedEngine()) as s:
+        assert await say(s.port, *parts) == b""
+        assert events(lines) == ["gigahorse_client_refused"]
+        assert lines[0]["client"] == "127.0.0.1"
+        assert "chia_recompute_server" in lines[0]["what_to_do"]
+        assert (await s.post("/v1/proofs", PROOF))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("said", "event"),
+    [
+        (b"\x16\x03\x01\x00\xa5" + bytes(100), "tls_client_refused"),
+        (b"\xff\xfe\xfd\xfc", "unknown_client_refused"),
+    ],
+)
+async def test_other_strangers_are_refused_with_one_line(lines: Lines, said: bytes, event: str) -> None:
+    async with stage(ScriptedEngine()) as s:
+        assert await say(s.port, said) == b""
+        assert events(lines) == [event]
+
+
+async def test_a_request_that_comes_in_crumbs_is_served(lines: Lines) -> None:
+    async with stage(ScriptedEngine()) as s:
+        request = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        assert b" 200 " in await say(s.port, b"G", b"E", request[2:])
+    assert lines == []
+
+
+async def test_who_says_too_little_is_closed_and_nobody_else_notices(lines: Lines) -> None:
+    async with stage(ScriptedEngine(), recompute_idle_seconds=0.2) as s:
+        assert list(await asyncio.gather(say(s.port), say(s.port, b"PO"))) == [b"", b""]
+        assert (await s.post("/v1/proofs", PROOF))[0] == 200
+    assert set(events(lines)) == {"silent_connection_closed"}
+
+
+async def test_who_leaves_without_a_word_leaves_nothing_behind(lines: Lines) -> None:
+    async with stage(ScriptedEngine()) as s:
+        for _ in range(20):
+            _, writer = await asyncio.open_connection("127.0.0.1", s.port)
+            writer.close()
+            await writer.wait_closed()
+        assert (await s.post("/v1/proofs", PROOF))[0] == 200
+    assert lines == []
+
+
+async def test_the_oldest_silent_connection_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doorway, "_MAX_UNDECIDED", 3)
+    async with stage(ScriptedEngine()) as s:
+        silent = [await asyncio.open_connection("127.0.0.1", s.port) for _ in range(4)]
+        assert await asyncio.wait_for(silent[0][0].read(), 30) == b""
+        assert not silent[3][0].at_eof()
+        assert (await s.post("/v1/proofs", PROOF))[0] == 200
+        for _, writer in silent:
+            writer.close()
+
+
+async def test_more_connections_than_allowed_are_closed(lines: Lines) -> None:
+    async with stage(ScriptedEngine(), recompute_connections=1) as s:
+        assert (await s.post("/v1/proofs", PROOF))[0] == 200
+        assert await say(s.port) == b""
+        assert events(lines) == ["too_many_connections"]
+        assert (await s.post("/v1/proofs", PROOF))[0] == 200
+
+
+async def test_ipv6() -> None:
+    given = RecomputeServerSettings.model_validate({"recompute_port": 0, "recompute_threads": 1})
+    listener = bind("the recompute server", "::1", 0, "GPUPOOL_RECOMPUTE")
+    async with listening(given, "inst-6", listener) as (server, port), aiohttp.ClientSession() as http:
+        server.begin(ScriptedEngine())
+        async with http.post(f"http://[::1]:{port}/v1/proofs", data=PROOF) as answer:
+            assert answer.status == 200
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+@asynccontextmanager
+async def encrypted(authority: Authority, *, mutual: bool = False) -> AsyncIterator[Stage]:
+    pair = authority.issue("server")
+    async with stage(
+        ScriptedEngine(),
+        recompute_tls_cert=pair.certificate,
+        recompute_tls_key=pair.key,
+        recompute_client_ca=authority.certificate if mutual else None,
+    ) as s:
+        s.url = s.url.replace("http:", "https:")
+        yield s
+
+
+async def status(s: Stage, context: ssl.SSLContext) -> int:
+    async with s.http.post(s.url + "/v1/proofs", data=PROOF, ssl=context) as answer:
+        return answer.status
+
+
+async def test_tls_is_spoken_and_nothing_else(authority: Authority, lines: Lines) -> None:
+    async with encrypted(authority) as s:
+        assert await status(s, ssl.create_default_context(cafile=str(authority.certificate))) == 200
+        assert await say(s.port, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n") == b""
+        assert await say(s.port, b"\x0c\0\0\0opaque bytes") == b""
+        assert events(lines) == ["plain_client_refused", "gigahorse_client_refused"]
+
+
+def test_old_tls_is_refused(authority: Authority) -> None:
+    pair = authority.issue("server")
+    files = tls_files(pair.certificate, pair.key, None)
+    assert files is not None
+    assert files.context().minimum_version is ssl.TLSVersion.TLSv1_2
+
+
+async def test_a_broken_handshake_is_one_line(authority: Authority, lines: Lines) -> None:
+    async with encrypted(authority) as s:
+        await say(s.port, b"\x16\x03\x01\x00\x05hello")
+        await eventually(lambda: events(lines) == ["tls_handshake_failed"])
+
+
+async def test_mutual_tls_lets_in_who_has_a_certificate_of_the_authority(
+    authority: Authority, tmp_path: Path, lines: Lines
+) -> None:
+    stranger = Authority(tmp_path, "stranger").issue("eve")
+    friend = authority.issue("harvester")
+    async with encrypted(authority, mutual=True) as s:
+        for pair in (None, stranger):
+            context = ssl.create_default_context(cafile=str(authority.certificate))
+            if pair is not None:
+                context.load_cert_chain(pair.certificate, pair.key)
+            with pytest.raises(aiohttp.ClientError):
+                await status(s, context)
+        context = ssl.create_default_context(cafile=str(authority.certificate))
+        context.load_cert_chain(friend.certificate, friend.key)
+        assert await status(s, context) == 200
+    assert set(events(lines)) == {"tls_handshake_failed"}
+
+
+def test_files_that_make_no_tls_are_told(authority: Authority, tmp_path: Path) -> None:
+    pair = authority.issue("server")
+    assert tls_files(None, None, None) is None
+    for cert, key, ca in ((pair.certificate, None, None), (None, pair.key, None), (None, None, pair.key)):
+        with pytest.raises(InvalidInputError, match="both"):
+            tls_files(cert, key, ca)
+    other = authority.issue("other")
+    for cert, key, ca, word in (
+        (tmp_path / "none", pair.key, None, "No such file"),
+        (pair.certificate, other.key, None, "server"),
+        (pair.certificate, pair.key, tmp_path / "none", "client CA"),
+    ):
+        files = tls_files(cert, key, ca)
+        assert files is not None
+        with pytest.raises(EnvironmentProblemError, match=word):
+            files.context()
+
+
+def token_file(folder: Path, text: str, mode: int = 0o600) -> Path:
+    path = folder / "tokens"
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
+async def test_with_a_token_file_only_its_tokens_are_served(tmp_path: Path) -> None:
+    path = token_file(tmp_path, f"{TOKEN}\n\nanother-long-enough-token\n")
+    engine = ScriptedEngine()
+    async with stage(engine, recompute_token_file=path) as s:
+        for header in ("", "Bearer", f"Basic {TOKEN}", "Bearer wrong", f"Bearer {TOKEN}x", "Bearer \u00e9"):
+            code, problem = await s.post("/v1/proofs", PROOF, Authorization=header)
+            assert (code, problem["code"]) == (401, "unauthorized")
+            assert TOKEN not in json.dumps(problem)
+        assert engine.asked == []
+        assert (await s.post("/v1/proofs", PROOF, Authorization=f"Bearer {TOKEN}"))[0] == 200
+        assert (await s.post("/v1/proofs", PROOF, Authorization="bearer another-long-enough-token"))[0] == 200
+        for route, expected in (("/healthz", 200), ("/readyz", 200), ("/v1/server", 401), ("/metrics", 401)):
+            async with s.http.get(s.url + route) as answer:
+                assert answer.status == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "word"),
+    [
+        ("", 0o600, "no token"),
+        ("short\n", 0o600, "short"),
+        (TOKEN, 0o644, "every user"),
+        ("é" * 20, 0o600, "ASCII"),
+    ],
+)
+def test_a_token_file_that_protects_nothing_is_refused(
+    tmp_path: Path, text: str, mode: int, word: str
+) -> None:
+    with pytest.raises(EnvironmentProblemError, match=word):
+        read_tokens(token_file(tmp_path, text, mode))
+
+
+def test_a_token_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentProblemError, match="cannot be read"):
+        read_tokens(tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    ("host", "inside"),
+    [
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("::1", True),
+        ("localhost", True),
+        ("0.0.0.0", False),
+        ("::", False),
+    ],
+)
+def test_loopback_is_known(host: str, inside: bool) -> None:
+    assert is_loopback(host) is inside
+
+
+async def test_the_listening_socket_is_closed_at_the_end() -> None:
+    async with stage(ScriptedEngine()) as s:
+        pass
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", s.port)) != 0
+
+
+async def test_work_that_cannot_be_done_in_time_is_refused_at_once_by_measured_speed() -> None:
+    engine = ScriptedEngine()
+    async with stage(engine) as s:
+        for _ in range(8):
+            s.server._rates.learn("proof", 3, 2.0)
+        code, problem = await s.post("/v1/proofs", PROOF, X_Deadline_Ms="500")
+        assert (code, problem["code"]) == (504, "deadline")
+        assert "takes this server 2000 ms" in str(problem["detail"])
+        assert engine.asked == []
+        assert (await s.post("/v1/proofs", PROOF, X_Deadline_Ms="5000"))[0] == 200
+
+
+async def test_waiting_counts_as_time() -> None:
+    engine = ScriptedEngine()
+    engine.gate.clear()
+    async with stage(engine) as s:
+        s.server._rates.learn("proof", 3, 30.0)
+        first = s.start("/v1/proofs", PROOF, X_Deadline_Ms="50000")
+        await eventually(lambda: engine.asked)
+        code, problem = await s.post("/v1/proofs", PROOF, X_Deadline_Ms="40000")
+        assert (code, problem["code"]) == (504, "deadline")
+        engine.gate.set()
+        assert (await first)[0] == 200
+    assert len(engine.asked) == 1
+
+
+async def test_a_slow_time_is_not_held_against_a_server_for_ever() -> None:
+    async with stage(ScriptedEngine()) as s:
+        s.server._rates.learn("proof", 3, 2.0)
+        for _ in range(40):
+            code, _ = await s.post("/v1/proofs", PROOF, X_Deadline_Ms="1000")
+            if code == 200:
+                return
+    raise AssertionError("it never tried again")
+
+
+async def test_every_request_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    async with stage(ScriptedEngine()) as s:
+        await s.post("/v1/proofs", PROOF, X_Request_Id="mine-1")
+        await s.post("/v1/proofs", "{", X_Request_Id="mine-2")
+        await s.post("/v1/proofs", PROOF, X_Deadline_Ms="never", X_Request_Id="mine-3")
+    printed = capsys.readouterr().out.splitlines()
+    good, bad, late = [line for line in printed if "] Request from " in line]
+    assert "Request from 127.0.0.1 for K32 C3 took " in good
+    assert good.endswith("(used_gpu = 0, is_fail = 0, engine = numba, result = ok, id = mine-1)")
+    for line, name in ((bad, "mine-2"), (late, "mine-3")):
+        assert "for K? C? took " in line
+        assert line.endswith(f"is_fail = 1, engine = numba, result = invalid_input, id = {name})")

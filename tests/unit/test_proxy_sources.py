@@ -1,0 +1,101 @@
+"""Nodes from a file and from the feed: what is taken, and that what cannot be read changes nothing."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from gpupool.contracts.feed import EndpointsView, FeedEndpoint
+from gpupool.core.errors import InvalidInputError
+from gpupool.fleet.endpoints import EndpointHealth
+from gpupool.fleet.workloads import Protocol
+from gpupool.recompute.proxy.nodes import Directory, Kind, NodeWish
+from gpupool.recompute.proxy.settings import ProxySettings
+from gpupool.recompute.proxy.sources import NodesFile, take_feed, wishes_of_text
+
+
+def test_a_line_names_a_node_and_what_is_special_about_it() -> None:
+    text = "# rigs\n192.168.1.5\nrig-2:11000 weight=2.5 sockets=24 kind=frames # old\n\n[::1]:12000 drain\n"
+    assert wishes_of_text(text) == [
+        NodeWish("192.168.1.5", 11989),
+        NodeWish("rig-2", 11000, 2.5, 24, Kind.FRAMES),
+        NodeWish("::1", 12000, draining=True),
+    ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["a b", "host weight=0", "host weight=nan", "host weight=x", "host sockets=0", "host kind=tls", "h:0"],
+)
+def test_a_line_that_is_not_valid_is_named(line: str) -> None:
+    with pytest.raises(InvalidInputError, match="Line 2 "):
+        wishes_of_text(f"good\n{line}\n")
+
+
+def test_a_file_is_followed_and_a_broken_one_changes_nothing(tmp_path: Path) -> None:
+    path, directory = tmp_path / "nodes", Directory()
+    path.write_text("a\nb\n")
+    directory.replace("arguments", [NodeWish("c", 1)])
+    followed = NodesFile(path, directory)
+    assert set(directory.nodes) == {"a:11989", "b:11989", "c:1"}
+    kept = directory.nodes["b:11989"]
+    for text in ("b\nc:99999\n", None):
+        if text is None:
+            path.unlink()
+        else:
+            path.write_text(text)
+        followed.look()
+        assert set(directory.nodes) == {"a:11989", "b:11989", "c:1"}
+    other = tmp_path / "new"
+    other.write_text("b weight=3\nd\n")
+    os.replace(other, path)
+    followed.look()
+    assert set(directory.nodes) == {"b:11989", "d:11989", "c:1"}
+    assert directory.nodes["b:11989"] is kept
+    assert kept.wish.weight == 3
+
+
+def test_the_feed_names_http_nodes_and_drains_those_that_end() -> None:
+    def endpoint(name: str, address: str, state: str) -> FeedEndpoint:
+        return FeedEndpoint.model_validate(
+            {
+                "id": name,
+                "placement": "pl-1",
+                "node": "node-1",
+                "workload": "wl-1",
+                "models": [],
+                "protocol": Protocol.RECOMPUTE,
+                "address": address,
+                "state": state,
+                "health": next(iter(EndpointHealth)),
+                "concurrency": 2,
+            }
+        )
+
+    directory = Directory()
+    view = EndpointsView(
+        revision=1,
+        workloads=[],
+        endpoints=[
+            endpoint("ep-1", "10.0.0.1:11989", "active"),
+            endpoint("ep-2", "10.0.0.2:11989", "draining"),
+            endpoint("ep-3", "http://no", "active"),
+        ],
+    )
+    take_feed(view, directory)
+    assert {name: node.wish.draining for name, node in directory.nodes.items()} == {
+        "10.0.0.1:11989": False,
+        "10.0.0.2:11989": True,
+    }
+    assert all(node.kinds == {Kind.HTTP} for node in directory.nodes.values())
+    take_feed(EndpointsView(revision=2, workloads=[], endpoints=[]), directory)
+    assert directory.nodes == {}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"port": 70000}, {"sockets": 0}, {"frame_limit": 2**20 + 1}, {"deadline_seconds": 0.0}, {"nodes": ()}],
+)
+def test_settings_out_of_range_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(InvalidInputError):
+        ProxySettings(**{"nodes": ("a",), **wrong})  # type: ignore[arg-type]
