@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from aiohttp import web
@@ -45,6 +46,10 @@ class Unsteady:
             for seq in range(1, last + 1)
         ]
         self.faults = faults
+
+    def pool(self) -> SimpleNamespace:
+        """Return as much of the pool's view as the follower asks for."""
+        return SimpleNamespace(last_event_seq=len(self.log))
 
     def events(self, after: int = 0, limit: int = 100, wait: float = 0.0) -> list[EventView]:
         """Return what follows ``after``, cut short, with older ones again, and turned round."""
