@@ -6,7 +6,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import structlog
 
+from gpupool.recompute.proxy import frame_clients
 from polling import eventually
 from proxy_stage import FrameNode, HttpNode, frame, nodes, proxy, read_frame
 
@@ -107,16 +109,17 @@ async def test_connections_are_reused_and_capped_per_node() -> None:
 
 
 async def test_a_frame_client_without_a_gigahorse_node_is_closed_at_once_and_told_in_the_log(
-    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    capture = structlog.testing.LogCapture()
+    monkeypatch.setattr(frame_clients, "log", structlog.wrap_logger(None, processors=[capture]))
     node = HttpNode()
     async with nodes(node), proxy(node) as stage:
         await stage.known(1)
         assert await stage.exchange(frame(b"question")) == b""
     assert node.seen == []
-    told = [line for line in capfd.readouterr().out.splitlines() if "gigahorse_client_refused" in line]
-    assert len(told) == 1
-    assert "-n HOST[:PORT]" in told[0]
+    assert [line["event"] for line in capture.entries] == ["gigahorse_client_refused"]
+    assert "-n HOST[:PORT]" in capture.entries[0]["remedy"]
 
 
 async def test_tls_is_recognised_before_a_frame_of_the_same_first_bytes() -> None:

@@ -86,14 +86,14 @@ def test_last_words_are_short_and_printable(tmp_path: Path) -> None:
     path.write_text("start\nTraceback\n\x1b[31mValueError: bad\x1b[0m\n\n")
     assert last_words(path) == "Traceback | ValueError: bad"
     path.write_text("z" * 5000)
-    assert last_words(path) == "z" * 157 + "..."
+    assert last_words(path) == "z" * 297 + "..."
 
 
 def test_last_words_are_whole_lines(tmp_path: Path) -> None:
     path = tmp_path / "output.log"
     path.write_text("a" * 4090 + " cut in the middle\nthe end\n")
     assert last_words(path) == "the end"
-    path.write_text("b" * 150 + "\nno room for two\n")
+    path.write_text("b" * 290 + "\nno room for two\n")
     assert last_words(path) == "no room for two"
 
 

@@ -4,13 +4,16 @@ import json
 import re
 from typing import Final
 
-MOST_CHARACTERS: Final = 160
+MOST_CHARACTERS: Final = 300
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _CUT: Final = "..."
+_ADVICE: Final = "What to do:"
 
 
 def closing_words(text: str, *, whole: bool = True) -> str:
     """Return the last line of ``text``, with the one before where both fit; empty when there is none.
+
+    Where they do not fit, advice yields to the fault that it is about.
 
     ``whole``: whether ``text`` begins at the start of a line. A line that is too long alone loses its end, since its
     start says what it is about.
@@ -22,7 +25,8 @@ def closing_words(text: str, *, whole: bool = True) -> str:
     together = " | ".join(said)
     if len(together) <= MOST_CHARACTERS:
         return together
-    last = said[-1]
+    # Advice without the fault that it is about would tell nothing.
+    last = said[0] if said[-1].startswith(_ADVICE) else said[-1]
     return last if len(last) <= MOST_CHARACTERS else last[: MOST_CHARACTERS - len(_CUT)] + _CUT
 
 

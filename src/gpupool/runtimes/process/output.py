@@ -84,7 +84,7 @@ def size_of(path: Path) -> int:
 
 
 def last_words(path: Path, since: int = 0) -> str:
-    """Return the last line or two of the output, at most 160 characters, for a reason; empty when there are none.
+    """Return the last line or two of the output, at most 300 characters, for a reason; empty when there are none.
 
     ``since``: the size at the launch, so that an earlier launch's words are not taken for this one's.
     """
