@@ -11,7 +11,7 @@ import httpx
 from gpupool.core.errors import UnavailableError
 
 QUESTION: Final = "What is gravity?"
-_MAX_TOKENS: Final = 80
+_MAX_TOKENS: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,12 +41,20 @@ class Pool:
         self._warden: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Make the tokens and start everything side by side; the warden first, so that nothing is ever unguarded."""
+        """Make the tokens and start control and agent side by side; the warden first, so that nothing is unguarded.
+
+        The gateway comes with `start_gateway`: nobody asks it before control answers, and control is there sooner when
+        the cores are its own.
+        """
         make_tokens(self.plan.home)
         LogKeeper(self.plan.home.logs).tend()
         self._warden = start_warden(self.plan.home, identify_self())
-        for child in (self.control, self.gateway, self.agent):
+        for child in (self.control, self.agent):
             child.start()
+
+    def start_gateway(self) -> None:
+        """Start the gateway, once control answers."""
+        self.gateway.start()
 
     def wait_ready(self, child: Child) -> float:
         """Block until a child that listens answers as itself; return the seconds since its start."""

@@ -51,6 +51,7 @@ class Session:
         self.progress.say(
             f"control ready after {self.pool.wait_ready(self.pool.control):.1f} s at {self.plan.control_url}"
         )
+        self.pool.start_gateway()
         with self._client() as client:
             if self.plan.demo:
                 self.deploy(client)
