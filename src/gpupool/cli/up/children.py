@@ -14,6 +14,7 @@ from typing import Final
 
 from gpupool.core.errors import DeadlineError, EnvironmentProblemError
 from gpupool.core.ids import new_id
+from gpupool.runtimes.process.closing_words import event_of
 
 _RESTART_PAUSES: Final = (0.5, 1.0, 2.0, 5.0, 10.0)
 _STEADY_SECONDS: Final = 60.0
@@ -36,17 +37,7 @@ def last_words(log: str) -> str:
         ours = _OWN_ERROR.match(lines[at])
         if ours is not None:
             return " ".join([ours["message"], *lines[at + 1 :]])[:_MOST_WORDS]
-    return _of_json(lines[-1])[:_MOST_WORDS]
-
-
-def _of_json(line: str) -> str:
-    try:
-        entry = json.loads(line)
-    except ValueError:
-        return line
-    if not isinstance(entry, dict):
-        return line
-    return ": ".join(str(entry[key]) for key in ("event", "error") if entry.get(key)) or line
+    return event_of(lines[-1])[:_MOST_WORDS]
 
 
 class Child:

@@ -32,13 +32,14 @@ def closing_words(text: str, *, whole: bool = True) -> str:
 
 def _plain(line: str) -> str:
     """Return a line without colours, or of a JSON log line its event and error only."""
-    words = _event(line) if line.startswith("{") else line
+    words = event_of(line)
     return "".join(
         character if character.isprintable() else " " for character in _COLOURS.sub("", words)
     ).strip()
 
 
-def _event(line: str) -> str:
+def event_of(line: str) -> str:
+    """Return event and error of a JSON log line; any other line as it is."""
     try:
         entry = json.loads(line)
     except (ValueError, RecursionError):
