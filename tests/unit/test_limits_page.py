@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from gpupool.contracts import agent_link, recompute
+from gpupool.contracts import agent_link, bad_heads, recompute
 from gpupool.contracts.control import ScaleRequest
 from gpupool.contracts.spec import MAX_DEPTH, MAX_SPEC_BYTES, SpecFile
 from gpupool.control import joining, wanting
@@ -86,6 +86,19 @@ def test_the_page_names_the_limit_of_the_code(checkout: Path, what: str) -> None
 def test_the_other_columns_are_right(checkout: Path) -> None:
     body = cells(checkout)["body"]
     assert [int(cell.split()[0]) for cell in body[1:]] == [reading.MAX_BODY_BYTES, recompute.BODY_LIMIT]
+
+
+def test_the_other_columns_of_heads_and_nesting_are_right(checkout: Path) -> None:
+    table = cells(checkout)
+    assert [int(cell.split()[0]) for cell in table["number of headers"][1:]] == [bad_heads.MAX_HEADERS] * 2
+    for what in ("path with query", "request head that is no HTTP"):
+        assert [int(cell.split()[0]) for cell in table[what][1:]] == [bad_heads.MAX_LINE_BYTES] * 2
+    together = f"{bad_heads.MAX_HEADERS} of {bad_heads.MAX_LINE_BYTES} bytes each (431)"
+    assert table["headers together"][1:] == [together] * 2
+    assert [int(cell.split()[0]) for cell in table["nesting of JSON"][1:]] == [
+        reading.MOST_LEVELS,
+        MOST_LEVELS,
+    ]
 
 
 def test_the_times_are_those_of_the_settings(checkout: Path) -> None:

@@ -42,13 +42,13 @@ class BoundedHead(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Feed the parser; beyond the limit answer 400 and close."""
+        """Feed the parser; beyond the limit answer 400, with it, and close."""
         if self._in_head:
             self._head_bytes += len(data)
             self._expect_head()
         super().data_received(data)
         if self._in_head and self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
-            self.send_400_response("The request's head is too large.")
+            self.send_400_response(f"The request's head is larger than {MAX_HEAD_BYTES} bytes.")
 
     def on_headers_complete(self) -> None:
         """The head has come to its end."""

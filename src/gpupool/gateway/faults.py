@@ -7,7 +7,7 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
 _TYPES: Final = {
     400: "invalid_request_error",
@@ -87,6 +87,13 @@ def openai_error(status: int, value: Any) -> dict[str, Any] | None:
 def kind_of(status: int) -> str:
     """Return OpenAI's type of an error with this status."""
     return _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
+
+
+def refuse_head(status: int, sentence: str) -> web.Response:
+    """Return the answer to a request whose head could not be read."""
+    response = GatewayError(status, "invalid_request", sentence).response()
+    response.headers[hdrs.SERVER] = "gpupool"
+    return response
 
 
 def from_http_exception(

@@ -13,6 +13,7 @@ from typing import Final
 import structlog
 from aiohttp import web
 
+from gpupool.contracts.bad_heads import connections
 from gpupool.contracts.feed_client import FeedFollower
 from gpupool.core.ids import new_id
 from gpupool.core.listening import BACKLOG, bind, stop_signal
@@ -23,6 +24,7 @@ from gpupool.core.tokens import load_or_make_token
 from gpupool.fleet.workloads import Protocol
 from gpupool.gateway.access import KeyCheck, key_is_required
 from gpupool.gateway.app import Gateway
+from gpupool.gateway.faults import refuse_head
 from gpupool.gateway.forwarding import Forwarder
 from gpupool.gateway.metrics import Metrics
 from gpupool.gateway.routing import Router
@@ -88,21 +90,19 @@ async def gateway(
         metrics = Metrics(router.outstanding, lambda: follower.trouble is None)
         forwarder = Forwarder(kept, fresh, router)
         serving = Gateway(router, forwarder, metrics, keys, instance_id, settings.gateway_body_seconds)
-        runner = web.AppRunner(
-            serving.application(),
-            handler_cancellation=True,
-            access_log=None,
-            shutdown_timeout=1.0,
-            keepalive_timeout=settings.gateway_idle_seconds,
-        )
+        runner = web.AppRunner(serving.application(), handler_cancellation=True, shutdown_timeout=1.0)
         await runner.setup()
+        make_connection = connections(
+            runner.server, refuse_head, access_log=None, keepalive_timeout=settings.gateway_idle_seconds
+        )
+        loop = asyncio.get_running_loop()
+        accepting = await loop.create_server(make_connection, sock=listener, backlog=BACKLOG)
         try:
-            site = web.SockSite(runner, listener, backlog=BACKLOG)
-            await site.start()
-            yield follower, int(runner.addresses[0][1])
-            await site.stop()
+            yield follower, int(listener.getsockname()[1])
+            accepting.close()
             await serving.drain(settings.gateway_drain_seconds)
         finally:
+            accepting.close()
             await runner.cleanup()
 
 

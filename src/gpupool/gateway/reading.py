@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from gpupool.core.nesting import is_deeper
 from gpupool.gateway.faults import GatewayError
 
 MAX_BODY_BYTES: Final = 16 * 1024 * 1024
@@ -14,6 +15,8 @@ CHAT: Final = "/v1/chat/completions"
 OFFERS: Final = {CHAT: "chat", "/v1/completions": "text completions", "/v1/embeddings": "embeddings"}
 """The paths that a model may serve, and what each is called."""
 _MAX_MODEL_CHARACTERS: Final = 200
+MOST_LEVELS: Final = 200
+"""Levels of lists and objects. More than control takes: the JSON schemas of a client's tools can be deep."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +54,26 @@ def _too_large() -> GatewayError:
     )
 
 
+def _too_deep() -> GatewayError:
+    message = f"The request's body is nested deeper than {MOST_LEVELS} levels."
+    return GatewayError(400, "invalid_json", message)
+
+
 def _parse(body: bytes) -> Any:
     if not body:
         raise GatewayError(400, "invalid_json", "The request has no body; send a JSON object.")
+    if is_deeper(body, MOST_LEVELS):
+        raise _too_deep()
     try:
         return json.loads(body)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         message = f"The request's body is not JSON: {error.msg} at {where}."
         raise GatewayError(400, "invalid_json", message) from error
-    except (ValueError, RecursionError) as error:
+    except RecursionError as error:
+        # In UTF-16 or UTF-32, which the parser takes as well, brackets in strings can hide others.
+        raise _too_deep() from error
+    except ValueError as error:
         message = f"The request's body is not JSON that can be read ({type(error).__name__})."
         raise GatewayError(400, "invalid_json", message) from error
 

@@ -19,6 +19,7 @@ from typing import Final
 import structlog
 from aiohttp import web
 
+from gpupool.contracts.bad_heads import connections
 from gpupool.core.errors import EnvironmentProblemError, GpupoolError
 from gpupool.core.files import ensure_private_dir
 from gpupool.core.ids import new_id
@@ -33,6 +34,7 @@ from gpupool.recompute.server.cards import CardChoices, check_cards, find_cards
 from gpupool.recompute.server.doorway import Doorway
 from gpupool.recompute.server.ending import GRACE_SECONDS, end_within
 from gpupool.recompute.server.engine import Engine
+from gpupool.recompute.server.problems import refuse_head
 from gpupool.recompute.server.settings import RecomputeServerSettings
 from gpupool.recompute.server.watchdog import StuckWorkerError, watch
 from gpupool.recompute.server.work import WorkQueue
@@ -123,20 +125,14 @@ async def listening(
         device_name=processor_name(),
         tokens=tokens,
     )
-    runner = web.AppRunner(
-        server.application(),
-        handler_cancellation=True,
-        access_log=None,
-        shutdown_timeout=_CLOSE_SECONDS,
-        keepalive_timeout=settings.recompute_idle_seconds,
-    )
+    runner = web.AppRunner(server.application(), handler_cancellation=True, shutdown_timeout=_CLOSE_SECONDS)
     await runner.setup()
     http = runner.server
     if http is None:
         raise GpupoolError("The HTTP server was not set up.")
     doorway = Doorway(
         listener,
-        http,
+        connections(http, refuse_head, access_log=None, keepalive_timeout=settings.recompute_idle_seconds),
         tls,
         head_seconds=min(_HEAD_SECONDS, settings.recompute_idle_seconds),
         has_room=lambda: len(http.connections) < settings.recompute_connections,

@@ -43,6 +43,20 @@ def problem_response(error: GpupoolError, request_id: str) -> web.Response:
     return _response(problem_of(error, request_id), headers)
 
 
+def refuse_head(status: int, sentence: str) -> web.Response:
+    """Return the answer to a request whose head could not be read, and which therefore has an id of ours."""
+    request_id = new_id("req")
+    problem = Problem(
+        title="The request is refused.",
+        status=status,
+        code="too_large" if status == 431 else "invalid_input",
+        detail=sentence,
+        remedy="Send HTTP/1.1 with few and short headers.",
+        request_id=request_id,
+    )
+    return _response(problem, {REQUEST_ID_HEADER: request_id})
+
+
 def _refusal(error: web.HTTPException, request: web.Request) -> web.Response:
     """Translate what the HTTP library refuses by itself."""
     if error.status == 404:

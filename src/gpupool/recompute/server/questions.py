@@ -7,6 +7,7 @@ from pydantic import ValidationError
 from gpupool.contracts.problems import describe
 from gpupool.contracts.recompute import ProofRequest, QualityRequest
 from gpupool.core.errors import InvalidInputError
+from gpupool.core.nesting import MOST_LEVELS, is_deeper
 from gpupool.pos.parameters import K, check_plot_size, dropped_bits, level_of
 
 
@@ -30,10 +31,10 @@ class Question:
 def read_proof_question(body: bytes) -> Question:
     """Return the question in the JSON ``body`` of ``POST /v1/proofs``.
 
-    Raises InvalidInputError where it is malformed and UnsupportedError for plots of another k or level.
+    Raises InvalidInputError where it is malformed or nested too deep, and UnsupportedError for plots of another k or level.
     """
     try:
-        return _question(ProofRequest.model_validate_json(body))
+        return _question(ProofRequest.model_validate_json(_shallow(body)))
     except ValidationError as error:
         raise InvalidInputError(f"The request is not valid: {describe(error)}.") from error
 
@@ -41,9 +42,16 @@ def read_proof_question(body: bytes) -> Question:
 def read_quality_question(body: bytes) -> Question:
     """Return the question in the JSON ``body`` of ``POST /v1/qualities``; errors as for `read_proof_question`."""
     try:
-        return _question(QualityRequest.model_validate_json(body))
+        return _question(QualityRequest.model_validate_json(_shallow(body)))
     except ValidationError as error:
         raise InvalidInputError(f"The request is not valid: {describe(error)}.") from error
+
+
+def _shallow(body: bytes) -> bytes:
+    """Return the body; raise InvalidInputError where it is nested deeper than any parser needs to go."""
+    if is_deeper(body):
+        raise InvalidInputError(f"The request is nested deeper than {MOST_LEVELS} levels.")
+    return body
 
 
 def _question(request: ProofRequest | QualityRequest) -> Question:
