@@ -48,6 +48,7 @@ class Authority:
         )
         pair = Pair(self.folder / f"{name}.pem", self.folder / f"{name}.key")
         pair.certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+        pair.key.touch(0o600)
         pair.key.write_bytes(
             key.private_bytes(
                 serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()

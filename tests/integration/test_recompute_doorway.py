@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from certificates import Authority
 from gpupool.core.errors import EnvironmentProblemError, InvalidInputError
 from gpupool.core.listening import bind
+from gpupool.recompute.credentials import is_loopback, read_tokens, tls_files
 from gpupool.recompute.demo import demo_request
 from gpupool.recompute.server import doorway
-from gpupool.recompute.server.access import is_loopback, read_tokens, tls_files
 from gpupool.recompute.server.doorway import Speech, recognise
 from gpupool.recompute.server.main import listening
 from gpupool.recompute.server.settings import RecomputeServerSettings
@@ -216,13 +216,14 @@ async def test_mutual_tls_lets_in_who_has_a_certificate_of_the_authority(
     stranger = Authority(tmp_path, "stranger").issue("eve")
     friend = authority.issue("harvester")
     async with encrypted(authority, mutual=True) as s:
-        for pair in (None, stranger):
-            context = ssl.create_default_context(cafile=str(authority.certificate))
-            if pair is not None:
-                context.load_cert_chain(pair.certificate, pair.key)
-            with pytest.raises(aiohttp.ClientError):
-                await status(s, context)
         context = ssl.create_default_context(cafile=str(authority.certificate))
+        context.load_cert_chain(stranger.certificate, stranger.key)
+        with pytest.raises(aiohttp.ClientError):
+            await status(s, context)
+        context = ssl.create_default_context(cafile=str(authority.certificate))
+        assert await status(s, context) == 401
+        async with s.http.get(s.url + "/readyz", ssl=context) as answer:
+            assert answer.status == 200, "whoever watches the process has no certificate"
         context.load_cert_chain(friend.certificate, friend.key)
         assert await status(s, context) == 200
     assert set(events(lines)) == {"tls_handshake_failed"}
@@ -274,7 +275,7 @@ async def test_with_a_token_file_only_its_tokens_are_served(tmp_path: Path) -> N
     [
         ("", 0o600, "no token"),
         ("short\n", 0o600, "short"),
-        (TOKEN, 0o644, "every user"),
+        (TOKEN, 0o640, "other users"),
         ("é" * 20, 0o600, "ASCII"),
     ],
 )

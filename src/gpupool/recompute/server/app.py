@@ -34,7 +34,7 @@ from gpupool.core.errors import (
     UnavailableError,
 )
 from gpupool.pos.parameters import LEVELS, K
-from gpupool.recompute.server.access import token_guard
+from gpupool.recompute.server.access import access_guard
 from gpupool.recompute.server.banner import request_line, say
 from gpupool.recompute.server.engine import Checkpoint, Engine, WrongAnswerError
 from gpupool.recompute.server.metrics import Metrics
@@ -88,12 +88,14 @@ class RecomputeServer:
         deadline_ms: int,
         device_name: str,
         tokens: tuple[str, ...] = (),
+        certificate: bool = False,
     ) -> None:
         self._queue = queue
         self._instance_id = instance_id
         self._deadline_ms = deadline_ms
         self._device_name = device_name
         self._tokens = tokens
+        self._certificate = certificate
         self._engine: Engine | None = None
         self._draining = False
         self._rates = Rates()
@@ -120,8 +122,8 @@ class RecomputeServer:
 
     def application(self) -> web.Application:
         """Return the application that serves this server."""
-        guards = [token_guard(self._tokens)] if self._tokens else []
-        app = web.Application(middlewares=[with_problems, *guards], client_max_size=BODY_LIMIT)
+        guard = access_guard(self._tokens, certificate=self._certificate)
+        app = web.Application(middlewares=[with_problems, guard], client_max_size=BODY_LIMIT)
         app.on_response_prepare.append(name_request)
         app.add_routes(
             [
