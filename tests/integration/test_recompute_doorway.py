@@ -224,6 +224,7 @@ async def test_mutual_tls_lets_in_who_has_a_certificate_of_the_authority(
         assert await status(s, context) == 401
         async with s.http.get(s.url + "/readyz", ssl=context) as answer:
             assert answer.status == 200, "whoever watches the process has no certificate"
+        context = ssl.create_default_context(cafile=str(authority.certificate))
         context.load_cert_chain(friend.certificate, friend.key)
         assert await status(s, context) == 200
     assert set(events(lines)) == {"tls_handshake_failed"}

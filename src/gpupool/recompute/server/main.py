@@ -27,7 +27,7 @@ from gpupool.core.listening import bind, stop_signal
 from gpupool.core.logging import set_up_logging
 from gpupool.core.processes import identify_self
 from gpupool.core.records import ProcessRecord
-from gpupool.recompute.server.access import is_loopback, read_tokens, tls_files
+from gpupool.recompute.credentials import is_loopback, read_tokens, tls_files
 from gpupool.recompute.server.app import ENGINE, RecomputeServer
 from gpupool.recompute.server.banner import device_lines, listening_line, processor_name, say
 from gpupool.recompute.server.cards import CardChoices, check_cards, find_cards
@@ -124,6 +124,7 @@ async def listening(
         deadline_ms=settings.recompute_deadline_ms,
         device_name=processor_name(),
         tokens=tokens,
+        certificate=settings.recompute_client_ca is not None,
     )
     runner = web.AppRunner(server.application(), handler_cancellation=True, shutdown_timeout=_CLOSE_SECONDS)
     await runner.setup()
