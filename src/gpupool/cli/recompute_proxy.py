@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 PORT_HELP = "Port to listen on [11989]; 0 takes a free one."
+TAKEOVER_HELP = "Replace the proxy that runs at this address: it hands its socket and clients over and leaves; no lookup is lost."
 NODE_HELP = "A server to forward to; port 11989 where none is given. May be repeated."
 
 
@@ -48,6 +49,7 @@ def proxy(
     drain: Annotated[
         float, typer.Option(metavar="SECONDS", help="Time for requests under way at a stop.")
     ] = 30.0,
+    takeover: Annotated[bool, typer.Option("--takeover", help=TAKEOVER_HELP)] = False,
     log_level: Annotated[str, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
 ) -> None:
     """Forward lookups to the server that will finish first, and to another one when it fails.
@@ -71,6 +73,7 @@ def proxy(
         frame_limit=frame_limit,
         connections=connections,
         drain_seconds=drain,
+        takeover=takeover,
         log_level=log_level.upper(),
     )
     run(settings, _say)
@@ -84,7 +87,10 @@ def main() -> None:
 
     given = _parser().parse_args()
     try:
-        run(ProxySettings(host=given.host, port=given.port, nodes=tuple(given.node)), _say)
+        run(
+            ProxySettings(host=given.host, port=given.port, nodes=tuple(given.node), takeover=given.takeover),
+            _say,
+        )
     except GpupoolError as error:
         sys.stderr.write(f"Error [{error.code}]: {error.message}\n  What to do: {error.remedy}\n")
         sys.exit(error.exit_code)
@@ -100,6 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-p", "--port", type=int, default=11989, help=PORT_HELP)
     parser.add_argument("--host", default="0.0.0.0", help="Address to listen on [0.0.0.0].")  # noqa: S104
     parser.add_argument("-n", "--node", action="append", default=[], metavar="HOST[:PORT]", help=NODE_HELP)
+    parser.add_argument("--takeover", action="store_true", help=TAKEOVER_HELP)
     return parser
 
 

@@ -5,7 +5,7 @@ may stay without asking. A sweep looks at the clocks, so that no request pays fo
 """
 
 import asyncio
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import structlog
 
@@ -14,6 +14,8 @@ from gpupool.recompute.proxy.framing import Speech, sniff
 if TYPE_CHECKING:
     from gpupool.recompute.proxy.proxying import ProxyCore
 
+SPEAK_SECONDS: Final = 1.0
+"""How long one who has just connected may still begin to speak while the proxy stops."""
 log = structlog.get_logger(__name__)
 
 
@@ -21,6 +23,7 @@ class Client(asyncio.Protocol):
     """What all client connections have in common; `transport` is there from the first byte on."""
 
     transport: asyncio.Transport
+    speech = Speech.UNDECIDED
 
     def __init__(self, core: "ProxyCore") -> None:
         self.core = core
@@ -49,10 +52,20 @@ class Client(asyncio.Protocol):
         """End the connection now."""
         self.transport.abort()
 
-    def leave_when_idle(self) -> None:
-        """Close at once if nothing is owed (the proxy is about to stop)."""
-        if not self.busy:
+    @property
+    def at_rest(self) -> bool:
+        """Whether it is between two requests: nothing of one is here, and no answer is owed."""
+        return not (self.busy or self.partial)
+
+    def leave(self) -> None:
+        """The proxy stops: go to its heir, or be closed where there is none; not in the middle of a request."""
+        heir = self.core.heir
+        if not self.at_rest:
+            return
+        if heir is None or self.transport.get_extra_info("ssl_object") is not None:
             self.close()
+        elif heir.take(self.speech, self.transport):
+            self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget it."""
@@ -65,6 +78,12 @@ class Doorman(Client):
     def __init__(self, core: "ProxyCore") -> None:
         super().__init__(core)
         self._first = b""
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether it has said nothing yet; where nobody takes it over, it gets a moment to speak."""
+        patient = self.core.heir is not None or self.core.clock() - self.since > SPEAK_SECONDS
+        return not self._first and patient
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Count the client, or turn it away where there are too many."""
@@ -82,9 +101,9 @@ class Doorman(Client):
         first = self._first = self._first + data
         speech = sniff(first)
         if speech is Speech.FRAMES:
-            self._hand_over(self.core.frame_client(), first)
+            self.hand_over(self.core.frame_client())
         elif speech is Speech.HTTP:
-            self._hand_over(self.core.http_client(), first)
+            self.hand_over(self.core.http_client())
         elif speech is Speech.TLS:
             log.warning(
                 "tls_refused",
@@ -93,9 +112,11 @@ class Doorman(Client):
             )
             self.close()
 
-    def _hand_over(self, client: Client, first: bytes) -> None:
+    def hand_over(self, client: Client) -> None:
+        """Let ``client`` go on with the connection and what has come."""
         client.peer, client.transport = self.peer, self.transport
         self.core.clients.discard(self)
         self.core.clients.add(client)
         self.transport.set_protocol(client)
-        client.data_received(first)
+        if self._first:
+            client.data_received(self._first)

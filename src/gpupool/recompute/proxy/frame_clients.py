@@ -8,7 +8,7 @@ import structlog
 
 from gpupool.recompute.proxy.clients import Client
 from gpupool.recompute.proxy.exchanges import Exchange, FrameExchange
-from gpupool.recompute.proxy.framing import HEADER, KEEP_ALIVE, FrameError, frame_end
+from gpupool.recompute.proxy.framing import HEADER, KEEP_ALIVE, FrameError, Speech, frame_end
 from gpupool.recompute.proxy.nodes import Kind
 
 log = structlog.get_logger(__name__)
@@ -17,6 +17,7 @@ log = structlog.get_logger(__name__)
 class FrameClient(Client):
     """Takes frames one after another; one is under way at a time."""
 
+    speech = Speech.FRAMES
     exchange: Exchange | None = None
     _buffer = b""
     _no_more = False
@@ -84,7 +85,7 @@ class FrameClient(Client):
             self.transport.resume_reading()
         if self._buffer:
             self._next()
-        elif self._no_more or self.core.draining:
+        elif self._no_more or self.core.parting:
             self.close()
         else:
             self.since = self.core.clock()

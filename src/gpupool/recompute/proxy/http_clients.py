@@ -14,6 +14,7 @@ import structlog
 from gpupool.recompute.proxy.answers import problem
 from gpupool.recompute.proxy.clients import Client
 from gpupool.recompute.proxy.exchanges import Exchange
+from gpupool.recompute.proxy.framing import Speech
 from gpupool.recompute.proxy.http_exchange import QUESTION_PATHS, HttpExchange
 from gpupool.recompute.proxy.nodes import Kind
 
@@ -40,6 +41,8 @@ class HttpRequest:
 
 class HttpClient(Client):
     """Parses requests and sends their answers in order."""
+
+    speech = Speech.HTTP
 
     exchange: Exchange | None = None
 
@@ -72,6 +75,10 @@ class HttpClient(Client):
                 self._refuse(400, "invalid_input", "These bytes are no HTTP/1.1 request.")
 
     # -- what the parser tells -------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        """Note that part of a request is here, also while an earlier one is under way."""
+        self.partial = True
 
     def on_url(self, url: bytes) -> None:
         """Take a piece of the target."""
@@ -167,7 +174,7 @@ class HttpClient(Client):
             return
         self.transport.write(answer)
         self.since = self.core.clock()
-        if self._current is None or not self._current.keep_alive or self.core.draining:
+        if self._current is None or not self._current.keep_alive or self.core.parting:
             self._queue.clear()
             self.close()
 

@@ -1,27 +1,34 @@
-"""The proxy as a process: takes its port, says so, serves until told to stop, and always ends.
+"""The proxy as a process: takes its port, says so, serves until told to stop or replaced, and always ends.
 
 The first SIGTERM or SIGINT stops listening and gives requests under way up to 30 s; a second one ends them at once.
+The port comes from systemd where that keeps it, from the running proxy with ``takeover``, else it is bound here.
 """
 
 import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from gpupool.core.errors import InvalidInputError, PortTakenError
+from gpupool.core.errors import InvalidInputError, PortTakenError, UnsupportedError
 from gpupool.core.home import Home
 from gpupool.core.ids import new_id
-from gpupool.core.listening import BACKLOG, bind, stop_signal
+from gpupool.core.listening import bind, stop_signal
 from gpupool.core.logging import set_up_logging
 from gpupool.recompute.addresses import format_address
+from gpupool.recompute.proxy.channels import AVAILABLE, Channel
+from gpupool.recompute.proxy.door import Door
+from gpupool.recompute.proxy.handover import Handover, handover_path, leave_to
 from gpupool.recompute.proxy.proxying import ProxyCore
 from gpupool.recompute.proxy.requestlog import RequestLog
 from gpupool.recompute.proxy.settings import ProxySettings
 from gpupool.recompute.proxy.sources import NodesFile, take_feed, wishes_of_arguments
+from gpupool.recompute.proxy.systemd import Kept, Notifier, Store, forget_clients, kept_for_us
+from gpupool.recompute.proxy.takeover import Takeover, adopt_client, ask_for_socket
 from gpupool.recompute.proxy.watching import NodeWatch, is_own_address
 
 if TYPE_CHECKING:
@@ -33,24 +40,64 @@ log = structlog.get_logger(__name__)
 _Job = Coroutine[Any, Any, None]
 
 
+@dataclass(slots=True)
+class Start:
+    """What a proxy starts with: its settings, the listening socket, and what came with that."""
+
+    settings: ProxySettings
+    listener: socket.socket
+    before: Takeover | None = None
+    clients: list[tuple[str, int]] = field(default_factory=list)
+
+
 def run(settings: ProxySettings, say: Callable[[str], None]) -> None:
     """Serve until SIGTERM or SIGINT; ``say`` gets the lines that operators know from the original program.
 
     Raises InvalidInputError for nodes that are none, PortTakenError and other errors of `core.errors`.
     """
     wishes = wishes_of_arguments(settings.nodes)
-    with listen(settings) as listener:
-        port = int(listener.getsockname()[1])
+    start = _start(settings, say)
+    with start.listener:
         for wish in wishes:
             say(f"Node: {wish.host} (port {wish.port})")
-        say(f"ReComputeProxy listening on {settings.host} port {port}")
         set_up_logging("recompute-proxy", settings.log_level)
         _allow_many_connections()
         with (
             asyncio.Runner(loop_factory=_loop_factory()) as runner,
             contextlib.suppress(asyncio.CancelledError),
         ):
-            runner.run(_serve(settings, listener))
+            runner.run(_serve(start, say))
+
+
+def _start(settings: ProxySettings, say: Callable[[str], None]) -> Start:
+    kept = kept_for_us()
+    if kept.listener is not None:
+        return _start_with(kept, kept.listener, settings)
+    if settings.takeover:
+        before = _take_over(settings)
+        if before is not None:
+            return Start(settings, before.listener, before)
+        say("No proxy of ours listens there yet: nothing to take over.")
+    return Start(settings, listen(settings))
+
+
+def _start_with(kept: Kept, listener: socket.socket, settings: ProxySettings) -> Start:
+    host, port = listener.getsockname()[:2]
+    return Start(replace(settings, host=str(host), port=int(port)), listener, clients=kept.clients)
+
+
+def _take_over(settings: ProxySettings) -> Takeover | None:
+    if not AVAILABLE:
+        raise UnsupportedError(
+            "Taking the listening socket over from a running proxy is not available on this system, only on Linux.",
+            remedy="Run a second proxy on another address, name both in the harvesters' list, and restart them in turn.",
+        )
+    if settings.port == 0:
+        raise InvalidInputError(
+            "A takeover needs the port of the running proxy.", remedy="Name it with -p next to --takeover."
+        )
+    address = (settings.host, settings.port)
+    return ask_for_socket(handover_path(address), address)
 
 
 def listen(settings: ProxySettings) -> socket.socket:
@@ -58,23 +105,82 @@ def listen(settings: ProxySettings) -> socket.socket:
     try:
         return bind(f"the {ROLE}", settings.host, settings.port, VARIABLES)
     except PortTakenError as error:
+        replace_it = " To replace a running proxy without a gap, add --takeover." if AVAILABLE else ""
         raise PortTakenError(
             error.message,
             remedy=f"Where a recompute server of this host has the port, give the proxy another one with -p and name"
-            f" the server with -n localhost:{settings.port}.",
+            f" the server with -n localhost:{settings.port}.{replace_it}",
         ) from error
 
 
-async def _serve(settings: ProxySettings, listener: socket.socket) -> None:
-    stop = stop_signal()
-    async with running(settings, listener) as (core, failure):
-        stopping = asyncio.create_task(stop.wait())
-        awaited: set[asyncio.Future[Any]] = {stopping, failure}
-        await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        if failure.done():
-            failure.result()
-        log.info("proxy_stopping", seconds=core.settings.drain_seconds)
+async def _serve(start: Start, say: Callable[[str], None]) -> None:
+    stop, notifier = stop_signal(), Notifier()
+    async with _standing(start.settings, start.listener) as (core, door, working):
+        adopting = await _begin(start, core, door, notifier)
+        host, port = start.settings.host, door.address[1]
+        say(f"ReComputeProxy listening on {host} port {port}")
+        log.info("proxy_listening", address=format_address((host, port)), instance=core.instance_id)
+        try:
+            while not await _replaced(stop, core, door, {working, *adopting}):
+                if stop.is_set():
+                    core.inheriting = False
+                    await _stop(core, door, notifier)
+                    return
+        finally:
+            for task in adopting:
+                task.cancel()
+            if start.before is not None:
+                start.before.stopping()
+
+
+async def _begin(
+    start: Start, core: ProxyCore, door: Door, notifier: Notifier
+) -> set["asyncio.Future[None]"]:
+    """Open the door and take the clients that others have left; return the job that still takes some."""
+    adopting: set[asyncio.Future[None]] = set()
+    if start.before is None:
+        await door.open()
+    else:
+        await start.before.claim(core, door)
+        adopting.add(asyncio.ensure_future(start.before.adopt(core)))
+    for speech, descriptor in start.clients:
+        await adopt_client(core, speech, descriptor)
+    forget_clients(notifier)
+    notifier.tell("READY=1")
+    return adopting
+
+
+async def _replaced(
+    stop: asyncio.Event, core: ProxyCore, door: Door, jobs: set["asyncio.Future[None]"]
+) -> bool:
+    """Serve until told to stop (False) or replaced (True, and nothing is left to do); False also if that failed."""
+    handover = Handover(door, handover_path((core.settings.host, door.address[1])))
+    handover.begin()
+    stopping = asyncio.ensure_future(stop.wait())
+    successor: asyncio.Future[Channel] = asyncio.ensure_future(handover.successor())
+    own: set[asyncio.Future[Any]] = {stopping, successor}
+    try:
+        while not (stopping.done() or successor.done()):
+            await asyncio.wait(own | jobs, return_when=asyncio.FIRST_COMPLETED)
+            for job in [job for job in jobs if job.done()]:
+                jobs.remove(job)
+                job.result()
+        return successor.done() and await leave_to(successor.result(), core, door)
+    finally:
+        handover.close()
+        for task in own:
+            task.cancel()
+        await asyncio.gather(*own, return_exceptions=True)
+
+
+async def _stop(core: ProxyCore, door: Door, notifier: Notifier) -> None:
+    log.info("proxy_stopping", seconds=core.settings.drain_seconds)
+    door.shut()
+    notifier.tell("STOPPING=1")
+    core.heir = Store(notifier) if notifier.listens else None
+    if not await core.drain(core.settings.drain_seconds):
+        log.warning("proxy_gave_up_requests", seconds=core.settings.drain_seconds)
+    notifier.flush()
 
 
 @contextlib.asynccontextmanager
@@ -82,23 +188,32 @@ async def running(
     settings: ProxySettings, listener: socket.socket
 ) -> AsyncIterator[tuple[ProxyCore, "asyncio.Future[None]"]]:
     """Serve ``listener`` for as long as the block lasts, then drain; give also what ends only by a fault."""
+    async with _standing(settings, listener) as (core, door, working):
+        await door.open()
+        yield core, working
+        await _stop(core, door, Notifier())
+
+
+@contextlib.asynccontextmanager
+async def _standing(
+    settings: ProxySettings, listener: socket.socket
+) -> AsyncIterator[tuple[ProxyCore, Door, "asyncio.Future[None]"]]:
+    """Give a proxy with its nodes watched and its door still shut, for as long as the block lasts."""
     core = ProxyCore(
         settings,
         new_id("inst"),
         request_log=RequestLog(enabled=settings.log_level in {"DEBUG", "INFO"}),
     )
-    port = int(listener.getsockname()[1])
-    jobs = await _jobs(core, port)
-    server = await asyncio.get_running_loop().create_server(core.client, sock=listener, backlog=BACKLOG)
-    log.info("proxy_listening", address=format_address((settings.host, port)), instance=core.instance_id)
-    working = asyncio.ensure_future(_all(jobs))
+    door = Door(core, listener)
     try:
-        yield core, working
-        server.close()
-        if not await core.drain(settings.drain_seconds):
-            log.warning("proxy_gave_up_requests", seconds=settings.drain_seconds)
+        working = asyncio.ensure_future(_all(await _jobs(core, door.address[1])))
+    except BaseException:
+        door.close()
+        raise
+    try:
+        yield core, door, working
     finally:
-        server.close()
+        door.close()
         core.close()
         working.cancel()
         with contextlib.suppress(asyncio.CancelledError):

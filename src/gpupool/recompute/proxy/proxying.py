@@ -14,6 +14,7 @@ import structlog
 from gpupool.recompute.proxy.clients import Client, Doorman
 from gpupool.recompute.proxy.dispatching import Dispatcher
 from gpupool.recompute.proxy.frame_clients import FrameClient
+from gpupool.recompute.proxy.heirs import Heir
 from gpupool.recompute.proxy.http_clients import HttpClient
 from gpupool.recompute.proxy.local import LocalPages
 from gpupool.recompute.proxy.nodes import Directory, Kind
@@ -43,7 +44,11 @@ class ProxyCore:
         self.began = clock()
         self.clients: set[Client] = set()
         self.draining = False
+        self.heir: Heir | None = None
+        """Who takes the clients over when this proxy stops."""
         self.turned_away_count = 0
+        self.inheriting = False
+        """Another proxy may still send clients."""
         self._quiet = asyncio.Event()
         self.directory = Directory()
         self.request_log = request_log or RequestLog(enabled=False)
@@ -98,8 +103,8 @@ class ProxyCore:
             for dispatcher in self.dispatchers:
                 dispatcher.sweep(now)
             self.request_log.flush()
-            if self.draining and not self.under_way:
-                self._quiet.set()
+            if self.draining:
+                self._part()
             if number % _CLIENTS_EVERY == 0:
                 self.sweep_clients(now)
 
@@ -109,21 +114,34 @@ class ProxyCore:
             client.abort()
 
     async def drain(self, seconds: float) -> bool:
-        """Finish what is under way, ``seconds`` at most; return whether all was."""
+        """Finish what is under way or arriving, ``seconds`` at most; return whether all was.
+
+        Clients go to the `heir` if there is one, each as soon as it has its answer.
+        """
         self.draining = True
-        for client in list(self.clients):
-            client.leave_when_idle()
         try:
             async with asyncio.timeout(seconds):
                 await self._quiet.wait()
         except TimeoutError:
             return False
+        finally:
+            self._quiet.clear()
         return True
 
+    def resume(self) -> None:
+        """Serve on after all: the heir is gone."""
+        self.draining, self.heir = False, None
+
+    def _part(self) -> None:
+        for client in list(self.clients):
+            client.leave()
+        if not self.inheriting and all(client.transport.is_closing() for client in self.clients):
+            self._quiet.set()
+
     @property
-    def under_way(self) -> int:
-        """Requests that have not ended."""
-        return sum(len(dispatcher.active) for dispatcher in self.dispatchers)
+    def parting(self) -> bool:
+        """Whether a client's connection ends with its present answer."""
+        return self.draining and self.heir is None
 
     def close(self) -> None:
         """End every connection."""

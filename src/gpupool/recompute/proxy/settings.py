@@ -41,6 +41,8 @@ class ProxySettings:
     """How long a client may stay connected without a request."""
     drain_seconds: float = 30.0
     """How long requests under way may go on after the signal to stop."""
+    takeover: bool = False
+    """Take the listening socket from the proxy that runs at this address."""
     log_level: str = "INFO"
 
     def __post_init__(self) -> None:
