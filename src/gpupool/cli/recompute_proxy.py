@@ -50,6 +50,21 @@ def proxy(
         float, typer.Option(metavar="SECONDS", help="Time for requests under way at a stop.")
     ] = 30.0,
     takeover: Annotated[bool, typer.Option("--takeover", help=TAKEOVER_HELP)] = False,
+    silent_after: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", help="Least time after which a regular client is called silent."),
+    ] = 300.0,
+    alert_command: Annotated[
+        Path | None, typer.Option(metavar="PROGRAM", help="Program that gets alerts as JSON on its input.")
+    ] = None,
+    alert_url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            envvar="GPUPOOL_PROXY_ALERT_URL",
+            help="Address that gets alerts as JSON by POST. A secret one goes into the variable.",
+        ),
+    ] = None,
     log_level: Annotated[str, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
 ) -> None:
     """Forward lookups to the server that will finish first, and to another one when it fails.
@@ -74,6 +89,10 @@ def proxy(
         connections=connections,
         drain_seconds=drain,
         takeover=takeover,
+        keep_state=True,
+        silent_seconds=silent_after,
+        alert_command=alert_command,
+        alert_url=alert_url,
         log_level=log_level.upper(),
     )
     run(settings, _say)
@@ -88,7 +107,13 @@ def main() -> None:
     given = _parser().parse_args()
     try:
         run(
-            ProxySettings(host=given.host, port=given.port, nodes=tuple(given.node), takeover=given.takeover),
+            ProxySettings(
+                host=given.host,
+                port=given.port,
+                nodes=tuple(given.node),
+                takeover=given.takeover,
+                keep_state=True,
+            ),
             _say,
         )
     except GpupoolError as error:

@@ -23,6 +23,7 @@ from gpupool.recompute.addresses import format_address
 from gpupool.recompute.proxy.channels import AVAILABLE, Channel
 from gpupool.recompute.proxy.door import Door
 from gpupool.recompute.proxy.handover import Handover, handover_path, leave_to
+from gpupool.recompute.proxy.operations import Operations
 from gpupool.recompute.proxy.proxying import ProxyCore
 from gpupool.recompute.proxy.requestlog import RequestLog
 from gpupool.recompute.proxy.settings import ProxySettings
@@ -229,6 +230,7 @@ async def _all(jobs: list[_Job]) -> None:
 async def _jobs(core: ProxyCore, port: int) -> list[_Job]:
     """Take the nodes there are, and return what keeps them true; a node that is this proxy ends the start."""
     settings = core.settings
+    operations = Operations(core, port)
     wishes = wishes_of_arguments(settings.nodes)
     for wish in wishes:
         if wish.port == port and await is_own_address(wish.host, settings.host):
@@ -237,7 +239,7 @@ async def _jobs(core: ProxyCore, port: int) -> list[_Job]:
                 remedy="Give the proxy another port with -p, or name the server's real address with -n.",
             )
     core.directory.replace("arguments", wishes)
-    jobs: list[_Job] = [core.tick(), NodeWatch(core, port).run()]
+    jobs: list[_Job] = [core.tick(), NodeWatch(core, port).run(), operations.run()]
     if settings.nodes_file is not None:
         jobs.append(NodesFile(settings.nodes_file, core.directory).run())
     if settings.control_url is not None:

@@ -6,13 +6,16 @@ one source names it. What it speaks is found by asking, unless its source knows.
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from gpupool.recompute.addresses import format_address
+from gpupool.recompute.proxy.trust import Trust
 
 if TYPE_CHECKING:
+    import ssl
+
     from gpupool.recompute.proxy.links import Link
 
 KEPT_IDLE: Final = 4
@@ -38,6 +41,10 @@ class NodeWish:
     kind: Kind | None = None
     """What it speaks, where the source knows."""
     draining: bool = False
+    trust: Trust | None = None
+    """How it is reached; None: as the proxy's default says."""
+    speaks_tls: bool = False
+    """Its source says so: it is never asked without, whatever the default."""
 
     @property
     def name(self) -> str:
@@ -60,12 +67,22 @@ class Node:
     """Its last answer to ``GET /v1/server``."""
     proxies: frozenset[str] = frozenset()
     """Ids of the proxies that this node is, or has behind it."""
+    trust: Trust = field(default_factory=Trust)
+    """How it is reached."""
+    session: "tuple[ssl.SSLContext, ssl.SSLSession] | None" = None
+    """What its next TLS connection resumes."""
+    authorization: bytes = b""
+    """The header line with this proxy's token for it."""
+    right_in_row: int = 0
+    """Answers of its that were checked and right since the last wrong one."""
     last_frame: bytes = b""
     """A request that it has answered: asked again, it tells whether a silent node works once more."""
     idle: "deque[Link]" = field(default_factory=deque)
     open: "set[Link]" = field(default_factory=set)
     answered: int = 0
     failed: int = 0
+    failed_counted: int = 0
+    """Of `failed`, those that the tallies know."""
     trouble: str | None = None
     """What was last wrong with it, told once until it is well again."""
 
@@ -85,8 +102,11 @@ class Directory:
 
     def __init__(self, changed: Callable[[], None] = lambda: None) -> None:
         self._wishes: dict[str, dict[str, NodeWish]] = {}
+        self.adjust: Callable[[dict[str, NodeWish]], dict[str, NodeWish]] = lambda wanted: wanted
+        """Has the last word on what the sources want, by name."""
         self.nodes: dict[str, Node] = {}
         self.changed = changed
+        self.default_trust = Trust()
         self.removed: Callable[[Node], None] = lambda node: None
 
     def replace(self, source: str, wishes: Iterable[NodeWish]) -> None:
@@ -95,6 +115,7 @@ class Directory:
         wanted: dict[str, NodeWish] = {}
         for named in self._wishes.values():
             wanted.update(named)
+        wanted = self.adjust(wanted)
         for name in [name for name in self.nodes if name not in wanted]:
             gone = self.nodes.pop(name)
             gone.close_idle()
@@ -108,8 +129,21 @@ class Directory:
         if node is None:
             node = self.nodes[name] = Node(wish)
         node.wish = wish
+        trust = wish.trust or self.default_trust
+        trust = replace(trust, tls=True) if wish.speaks_tls else trust
+        if trust != node.trust:
+            node.trust, node.session, node.authorization = trust, None, b""
+            node.close_idle()
         if wish.kind is not None:
             node.kinds, node.certain = frozenset({wish.kind}), True
+
+    def wishes_for(self, name: str) -> dict[str, NodeWish]:
+        """Return what each source that names a node wants of it."""
+        return {source: named[name] for source, named in self._wishes.items() if name in named}
+
+    def sources(self, name: str) -> tuple[str, ...]:
+        """Return the sources that name a node: arguments, file, feed, command."""
+        return tuple(self.wishes_for(name))
 
     def of_kind(self, kind: Kind) -> list[Node]:
         """Return the nodes that take requests of ``kind``."""

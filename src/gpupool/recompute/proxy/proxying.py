@@ -20,6 +20,7 @@ from gpupool.recompute.proxy.local import LocalPages
 from gpupool.recompute.proxy.nodes import Directory, Kind
 from gpupool.recompute.proxy.requestlog import RequestLog
 from gpupool.recompute.proxy.settings import ProxySettings
+from gpupool.recompute.proxy.tallies import Tallies
 
 TICK_SECONDS: Final = 0.025
 _CLIENTS_EVERY: Final = 40
@@ -52,6 +53,7 @@ class ProxyCore:
         self._quiet = asyncio.Event()
         self.directory = Directory()
         self.request_log = request_log or RequestLog(enabled=False)
+        self.tallies = self.request_log.count_into(Tallies(settings.silent_seconds), clock)
         self.frames = Dispatcher(Kind.FRAMES, self.directory, settings.sockets, self.request_log, clock)
         self.http = Dispatcher(Kind.HTTP, self.directory, settings.http_sockets, self.request_log, clock)
         self.directory.changed = self.nodes_changed

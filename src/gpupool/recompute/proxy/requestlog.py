@@ -1,4 +1,4 @@
-"""One line a request, cheap enough to be always on: lines are gathered and written some times a second.
+"""One line and one count a request, cheap enough to be always on: lines are gathered and written some times a second.
 
 The words are those that operators of the original proxy search their logs for; what it never told follows in
 brackets. A log that cannot be written must not stop lookups, so lines are dropped and counted then.
@@ -6,7 +6,10 @@ brackets. A log that cannot be written must not stop lookups, so lines are dropp
 
 import os
 import time
+from collections.abc import Callable
 from typing import Final
+
+from gpupool.recompute.proxy.tallies import Tallies
 
 _MOST_WAITING: Final = 20_000
 
@@ -20,11 +23,20 @@ class RequestLog:
         self._rest = b""
         self.enabled = enabled
         self.dropped = 0
+        self._tallies: Tallies | None = None
+        self._clock: Callable[[], float] = time.monotonic
+
+    def count_into(self, tallies: Tallies, clock: Callable[[], float]) -> Tallies:
+        """Count every request into ``tallies``, at the monotonic time of ``clock``; return them."""
+        self._tallies, self._clock = tallies, clock
+        return tallies
 
     def forwarded(
         self, client: str, node: str, request: str, kind: str, milliseconds: float, result: str, tries: int
     ) -> None:
         """Note a request's end; ``node`` is the one that answered, or ``-``."""
+        if self._tallies is not None:
+            self._tallies.ended(client, node, kind, milliseconds, result, tries, self._clock())
         if not self.enabled:
             return
         if len(self._lines) >= _MOST_WAITING:

@@ -1,6 +1,6 @@
 """What the proxy can be told, as a plain dataclass: a proxy on a small machine should not pay for a framework."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -43,6 +43,14 @@ class ProxySettings:
     """How long requests under way may go on after the signal to stop."""
     takeover: bool = False
     """Take the listening socket from the proxy that runs at this address."""
+    keep_state: bool = False
+    """Listen for commands, and keep them and the history in the state folder (see `state_folder`)."""
+    silent_seconds: float = 300.0
+    """A client that asked regularly is told as silent after ten times its usual pause, but not before this."""
+    alert_command: Path | None = None
+    """Program that gets alerts as JSON on its standard input."""
+    alert_url: str | None = field(default=None, repr=False)
+    """Where alerts are posted as JSON; its path may be a secret."""
     log_level: str = "INFO"
 
     def __post_init__(self) -> None:
@@ -53,6 +61,7 @@ class ProxySettings:
         self._check("frame limit", self.frame_limit, 1, FRAME_MOST)
         self._check("connections", self.connections, 1, 65536)
         self._check("drain time", self.drain_seconds, 0, 3600)
+        self._check("time after which a client is silent", self.silent_seconds, 1, 7 * 86400)
         if not (self.nodes or self.nodes_file or self.control_url):
             raise InvalidInputError(
                 "The proxy has no servers to forward to.",

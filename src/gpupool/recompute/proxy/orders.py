@@ -1,0 +1,204 @@
+"""What an operator said about nodes by command, while the proxy ran: kept on disk before it is acknowledged.
+
+A command counts more than any source: it adds a node that no source names, takes one out that a source names,
+drains it, or gives it another weight or limit. `reset` makes the sources count again. What no command mentions stays
+as its source says.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from gpupool.core.errors import ConflictError, InvalidInputError, LimitReachedError, NotFoundError
+from gpupool.core.files import read_json, remove_unfinished, write_private_json
+from gpupool.recompute.addresses import format_address, parse_address
+from gpupool.recompute.proxy.nodes import Directory, Kind, NodeWish
+
+FILE: Final = "nodes.json"
+SOURCE: Final = "command"
+MOST_ORDERS: Final = 1024
+MOST_WEIGHT: Final = 1000.0
+MOST_SOCKETS: Final = 4096
+_VERSION: Final = 1
+_TAKES: Final = {"add": frozenset({"weight", "sockets", "kind"}), "weight": frozenset({"weight", "sockets"})}
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """All that commands have said about one node; None = nothing.
+
+    Raises InvalidInputError where a value is out of its range.
+    """
+
+    added: bool = False
+    removed: bool = False
+    draining: bool = False
+    weight: float | None = None
+    sockets: int | None = None
+    kind: str | None = None
+
+    def __post_init__(self) -> None:
+        flags = (self.added, self.removed, self.draining)
+        if not all(isinstance(flag, bool) for flag in flags):
+            raise InvalidInputError("added, removed and draining are true or false.")
+        if self.weight is not None and not (_is_number(self.weight) and 0 < self.weight <= MOST_WEIGHT):
+            raise InvalidInputError(f"The weight is {self.weight}; it must be above 0 and at most 1000.")
+        if self.sockets is not None and not (type(self.sockets) is int and 1 <= self.sockets <= MOST_SOCKETS):
+            raise InvalidInputError(f"The sockets are {self.sockets}; they must be 1 to {MOST_SOCKETS}.")
+        if self.kind is not None and self.kind not in list(Kind):
+            raise InvalidInputError(f"The kind is {str(self.kind)[:40]!r}; it must be frames or http.")
+
+    def over(self, wish: NodeWish) -> NodeWish:
+        """Return a source's wish with what was said by command."""
+        return replace(
+            wish,
+            weight=wish.weight if self.weight is None else float(self.weight),
+            sockets=wish.sockets if self.sockets is None else self.sockets,
+            kind=wish.kind if self.kind is None else Kind(self.kind),
+            draining=wish.draining or self.draining,
+        )
+
+
+class Orders:
+    """All orders of one proxy."""
+
+    def __init__(self, path: Path, directory: Directory) -> None:
+        """Take those kept at ``path``, and from now on hold ``directory`` to them."""
+        self._path = path
+        self._directory = directory
+        self._changing = asyncio.Lock()
+        self.orders: dict[str, Order] = {}
+        directory.adjust = self._adjust
+        self.read()
+
+    def read(self) -> None:
+        """Take what is kept: at the start, and when an earlier proxy of the same port has let go of it."""
+        self.orders = _read(self._path)
+        self._apply()
+
+    def removed(self) -> list[str]:
+        """Return the nodes that a source names and a command took out."""
+        return [
+            name for name, order in self.orders.items() if order.removed and self._directory.sources(name)
+        ]
+
+    async def change(self, action: str, node: str, given: Mapping[str, Any]) -> str:
+        """Carry a command out and return the node's name once it is on disk.
+
+        ``action``: add, remove, drain, undrain, weight or reset; ``given``: weight, sockets, kind. Raises
+        InvalidInputError, NotFoundError, ConflictError, LimitReachedError, or EnvironmentProblemError where it cannot
+        be kept; nothing is changed then.
+        """
+        name = format_address(parse_address(node))
+        async with self._changing:
+            order = self._changed(action, name, given)
+            orders = {key: value for key, value in self.orders.items() if key != name}
+            if order != Order():
+                orders[name] = order
+            if len(orders) > MOST_ORDERS:
+                raise LimitReachedError(f"There are commands about {MOST_ORDERS} nodes already.")
+            kept = {"version": _VERSION, "orders": {key: asdict(value) for key, value in orders.items()}}
+            await asyncio.to_thread(write_private_json, self._path, kept)
+            self.orders = orders
+            self._apply()
+        log.info("node_changed", node=name, by="command", action=action, **given)
+        return name
+
+    def _changed(self, action: str, name: str, given: Mapping[str, Any]) -> Order:
+        order = self.orders.get(name, Order())
+        if unknown := given.keys() - _TAKES.get(action, frozenset()):
+            raise InvalidInputError(f"{', '.join(sorted(unknown))[:200]} is not known here.")
+        if action == "add":
+            return self._added(name, given)
+        known = name in self._directory.nodes or (action == "reset" and name in self.orders)
+        if not known:
+            raise NotFoundError(
+                f"This proxy has no node {name}.", remedy="See `gpupool recompute nodes list`."
+            )
+        if action == "undrain":
+            return self._undrained(name, order)
+        results = {
+            "remove": Order(removed=True) if self._named_elsewhere(name) else Order(),
+            "drain": replace(order, draining=True),
+            "weight": replace(order, **given),
+            "reset": Order(added=order.added and not self._named_elsewhere(name)),
+        }
+        if action not in results:
+            raise InvalidInputError(f"{action[:40]!r} is nothing that can be done to a node.")
+        return results[action]
+
+    def _added(self, name: str, given: Mapping[str, Any]) -> Order:
+        if name in self._directory.nodes:
+            raise ConflictError(
+                f"The node {name} is there already, from {', '.join(self._directory.sources(name))}.",
+                remedy="Change it with `gpupool recompute nodes weight`, or drain it.",
+            )
+        return Order(added=not self._named_elsewhere(name), **given)
+
+    def _undrained(self, name: str, order: Order) -> Order:
+        source = next(iter(self._draining_sources(name)), None)
+        if source is not None:
+            raise ConflictError(
+                f"The node {name} is drained by its source ({source}).", remedy="Change it there."
+            )
+        return replace(order, draining=False)
+
+    def _draining_sources(self, name: str) -> list[str]:
+        wishes = self._directory.wishes_for(name)
+        return [source for source, wish in wishes.items() if source != SOURCE and wish.draining]
+
+    def _named_elsewhere(self, name: str) -> bool:
+        return any(source != SOURCE for source in self._directory.sources(name))
+
+    def _apply(self) -> None:
+        wishes = []
+        for name, order in self.orders.items():
+            if order.added:
+                host, port = parse_address(name)
+                wishes.append(NodeWish(host, port))
+        self._directory.replace(SOURCE, wishes)
+
+    def _adjust(self, wanted: dict[str, NodeWish]) -> dict[str, NodeWish]:
+        return {
+            name: wish if (order := self.orders.get(name)) is None else order.over(wish)
+            for name, wish in wanted.items()
+            if name not in self.orders or not self.orders[name].removed
+        }
+
+
+def _read(path: Path) -> dict[str, Order]:
+    """Return the orders kept at ``path``; a file that is none is put aside and told, and lookups go on."""
+    remove_unfinished(path)
+    if not path.exists():
+        return {}
+    try:
+        return _orders_of(read_json(path))
+    except (InvalidInputError, AttributeError, KeyError, TypeError, OSError) as error:
+        aside = path.with_suffix(".unreadable")
+        path.replace(aside)
+        log.warning(
+            "node_commands_put_aside",
+            path=str(aside),
+            why=str(error),
+            remedy="Give the commands again; until then only the proxy's other sources count.",
+        )
+        return {}
+
+
+def _orders_of(kept: Any) -> dict[str, Order]:
+    if not isinstance(kept, dict) or kept.get("version") != _VERSION:
+        raise InvalidInputError("it is no list of commands of this version")
+    known = {field.name for field in fields(Order)}
+    return {
+        format_address(parse_address(name)): Order(**{key: row[key] for key in known & row.keys()})
+        for name, row in list(kept["orders"].items())[:MOST_ORDERS]
+    }
+
+
+def _is_number(value: object) -> bool:
+    return type(value) in {int, float}
