@@ -10,7 +10,7 @@ class RetryBudget:
     The bucket holds ten seconds of the floor plus ``burst`` tokens at most, and starts with the floor's part.
     """
 
-    __slots__ = ("_at", "_capacity", "_floor", "_ratio", "_tokens")
+    __slots__ = ("_at", "_capacity", "_floor", "_ratio", "_tokens", "taken")
 
     WINDOW_S = 10.0
 
@@ -22,6 +22,8 @@ class RetryBudget:
         self._capacity = floor_per_s * self.WINDOW_S + burst
         self._tokens = floor_per_s * self.WINDOW_S
         self._at: float | None = None
+        self.taken = 0
+        """Extra attempts so far."""
 
     def earn(self) -> None:
         """Count one request."""
@@ -39,6 +41,7 @@ class RetryBudget:
         if self._tokens < 1.0:
             return False
         self._tokens -= 1.0
+        self.taken += 1
         return True
 
     def _flow(self, now: float) -> None:

@@ -62,6 +62,7 @@ class FrameClient(Client):
     def _begin(self, frame: bytes, now: float) -> None:
         core = self.core
         if not core.directory.may_carry(Kind.FRAMES):
+            core.tallies.refused(self.peer, now)
             log.warning(
                 "gigahorse_client_refused",
                 client=self.peer,

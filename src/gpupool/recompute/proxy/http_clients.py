@@ -141,6 +141,7 @@ class HttpClient(Client):
         elif core.instance_id.encode() in request.headers.get(b"x-gpupool-proxy", b""):
             refusal = problem(508, "loop", "This request has passed this proxy before.", request_id)
         elif not core.directory.may_carry(Kind.HTTP):
+            core.tallies.refused(self.peer, now)
             refusal = problem(503, "unavailable", "This proxy has no server that speaks HTTP.", request_id)
         if refusal is not None or seconds is None:
             self._write(refusal or b"")

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Final
 import gpupool
 from gpupool.recompute.proxy.answers import problem, response
 from gpupool.recompute.proxy.http_exchange import QUESTION_PATHS
-from gpupool.recompute.proxy.nodes import Kind, Node
+from gpupool.recompute.proxy.metrics import metrics_page
+from gpupool.recompute.proxy.nodes import Kind
 
 if TYPE_CHECKING:
     from gpupool.recompute.proxy.proxying import ProxyCore
@@ -109,47 +110,8 @@ class LocalPages:
         return _json(200, {"nodes": rows})
 
     def _metrics(self) -> bytes:
-        core = self._core
-        lines: list[str] = []
-        _family(
-            lines, "gpupool_proxy_requests_total", "counter", "Requests that ended, by protocol and result."
-        )
-        for dispatcher in core.dispatchers:
-            lines.extend(
-                _sample("requests_total", number, kind=dispatcher.kind, result=result)
-                for result, number in sorted(dispatcher.results.items())
-            )
-        _family(lines, "gpupool_proxy_under_way", "gauge", "Requests under way.")
-        lines.extend(
-            _sample("under_way", len(dispatcher.active), kind=dispatcher.kind)
-            for dispatcher in core.dispatchers
-        )
-        _family(lines, "gpupool_proxy_clients", "gauge", "Client connections.")
-        lines.append(_sample("clients", len(core.clients)))
-        _family(lines, "gpupool_proxy_clients_turned_away_total", "counter", "Clients beyond the limit.")
-        lines.append(_sample("clients_turned_away_total", core.turned_away_count))
-        _family(
-            lines, "gpupool_proxy_log_lines_dropped_total", "counter", "Request lines that were not written."
-        )
-        lines.append(_sample("log_lines_dropped_total", core.request_log.dropped))
-        nodes = list(core.directory.nodes.values())
-        for name, kind, words, value in _NODE_FAMILIES:
-            _family(lines, f"gpupool_proxy_{name}", kind, words)
-            lines.extend(_sample(name, value(node), node=node.name) for node in nodes)
-        body = "\n".join(lines) + "\n"
-        return response(200, body.encode(), "text/plain; version=0.0.4; charset=utf-8")
-
-
-_NODE_FAMILIES: Final = (
-    ("node_answered_total", "counter", "Requests a node has answered.", lambda node: node.answered),
-    ("node_failed_total", "counter", "Attempts that a node failed.", lambda node: node.failed),
-    ("node_connections", "gauge", "Open connections to a node.", lambda node: len(node.open)),
-    ("node_up", "gauge", "0 while a node is in trouble.", lambda node: int(_is_up(node))),
-)
-
-
-def _is_up(node: Node) -> bool:
-    return node.trouble is None and node.refused is None and bool(node.kinds)
+        text = metrics_page(self._core)
+        return response(200, text.encode(), "text/plain; version=0.0.4; charset=utf-8")
 
 
 def _json(status: int, body: object, headers: tuple[tuple[str, str], ...] = ()) -> bytes:
@@ -163,12 +125,3 @@ def _list(view: dict[str, object], key: str) -> list[object]:
 
 def _union(views: list[dict[str, object]], key: str) -> set[int]:
     return {value for view in views for value in _list(view, key) if isinstance(value, int)}
-
-
-def _family(lines: list[str], name: str, kind: str, words: str) -> None:
-    lines += [f"# HELP {name} {words}", f"# TYPE {name} {kind}"]
-
-
-def _sample(name: str, value: int, **labels: str) -> str:
-    inner = ",".join(f'{key}="{text}"' for key, text in labels.items())
-    return f"gpupool_proxy_{name}{{{inner}}} {value}" if inner else f"gpupool_proxy_{name} {value}"

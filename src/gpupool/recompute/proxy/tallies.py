@@ -148,6 +148,10 @@ class Tallies:
         self.kinds: dict[str, Tally] = {}
         self.attempts: dict[str, int] = {}
         """Kind -> questions put to nodes, first tries, hedges and retries together."""
+        self._extras: dict[str, int] = {}
+        self._retries: dict[str, int] = {}
+        self.refused_count = 0
+        """Requests of a protocol that no node speaks."""
         self.forgotten = 0
         """Clients that gave way to others."""
 
@@ -160,6 +164,9 @@ class Tallies:
             asked.heard(now, self.silent_floor)
         else:
             asked.last = now
+        self.attempts[kind] = self.attempts.get(kind, 0) + tries
+        if tries > 1:
+            self._extras[kind] = self._extras.get(kind, 0) + tries - 1
         if result == LEFT:
             asked.left += 1
             return
@@ -170,7 +177,6 @@ class Tallies:
             asked.http += 1
         whole = self.kinds.get(kind) or self.kinds.setdefault(kind, Tally())
         whole.requests += 1
-        self.attempts[kind] = self.attempts.get(kind, 0) + tries
         if result != GOOD:
             asked.failed += 1
             whole.failed += 1
@@ -188,6 +194,7 @@ class Tallies:
         """Count a request for which the proxy has no node of the right kind."""
         asked = self.client(client)
         asked.refused += 1
+        self.refused_count += 1
         asked.heard(now, self.silent_floor)
 
     def silent(self, now: float, began: float) -> dict[str, float]:
@@ -197,6 +204,12 @@ class Tallies:
             quiet = now - max(tally.last, began)
             if quiet > self.silent_floor and tally.regular and quiet > tally.silent_after(self.silent_floor):
                 found[address] = quiet
+        return found
+
+    def retries(self, kind: str, hedges: int) -> int:
+        """Return the questions put to another node that were no hedges; never less than the last time."""
+        found = max(self._retries.get(kind, 0), self._extras.get(kind, 0) - hedges)
+        self._retries[kind] = found
         return found
 
     def failed_attempts(self, node: str, count: int) -> None:
