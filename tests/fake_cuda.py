@@ -72,7 +72,7 @@ class FakeCuda:
         ctypes.c_size_t.from_address(out).value = self.memory
 
     def cuDeviceGetAttribute(self, out: int, attribute: int, device: int) -> None:
-        _int(out, {75: self.capability[0], 76: self.capability[1]}[attribute])
+        _int(out, {75: self.capability[0], 76: self.capability[1], 16: 28, 13: 1_777_000}[attribute])
 
     def cuGetErrorName(self, code: int, out: int) -> int:
         if code not in NAMES:

@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
+from importlib.machinery import ModuleSpec
 from inspect import signature
 from pathlib import Path
 from types import SimpleNamespace
@@ -372,6 +373,9 @@ def test_opencl_is_not_imported_where_no_platform_is_registered(
     for variable in ("OCL_ICD_VENDORS", "OCL_ICD_FILENAMES", "OPENCL_VENDOR_PATH"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(opencl, "_VENDOR_FOLDER", tmp_path)
+    # Where PoCL is installed for the tests, its platform lies beside pyopencl.
+    elsewhere = ModuleSpec("pyopencl", None, origin=str(tmp_path / "pyopencl" / "__init__.py"))
+    monkeypatch.setattr(opencl, "find_spec", lambda name: elsewhere)
     assert opencl.load_opencl() is None
     (tmp_path / "nvidia.icd").write_text("libnvidia-opencl.so.1\n")
     loaded = opencl.load_opencl()

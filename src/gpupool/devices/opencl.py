@@ -20,6 +20,7 @@ from gpupool.devices.probe import DeviceFacts, pci_text
 
 _log = logging.getLogger(__name__)
 
+TYPE_CPU: Final = 2
 TYPE_GPU: Final = 4
 """OpenCL's number of the GPU device type. The numbers below are OpenCL's as well, fixed by its C interface."""
 COMPUTE_UNITS: Final = 0x1002
@@ -84,29 +85,37 @@ class OpenClProbe:
     """Finds GPUs of every OpenCL platform; each card once, even where two platforms show it."""
 
     def __init__(
-        self, load: Callable[[], OpenClLibrary | None] = load_opencl, identity: str | None = None
+        self,
+        load: Callable[[], OpenClLibrary | None] = load_opencl,
+        identity: str | None = None,
+        device_type: int = TYPE_GPU,
     ) -> None:
         """``identity``: a stable id of the node to use in made-up uuids instead of the machine's."""
         self._load = load
         self._identity = identity
+        self._type = device_type
 
     def devices(self) -> tuple[DeviceFacts, ...]:
         """Return the GPUs, in platform order. Without pyopencl, a platform or a GPU there are none."""
+        return tuple(facts for facts, _ in self.handles())
+
+    def handles(self) -> list[tuple[DeviceFacts, ClDevice]]:
+        """Return the same with the library's own object of each."""
         library = self._load()
         if library is None:
-            return ()
+            return []
         identity = self._identity or machine_hash()
-        found: dict[str, DeviceFacts] = {}
+        found: dict[str, tuple[DeviceFacts, ClDevice]] = {}
         per_vendor: dict[str, int] = {}
-        for position, device in enumerate(_gpus(library)):
+        for position, device in enumerate(_of_type(library, self._type)):
             facts = _Reader(library, device, identity).facts(position, per_vendor)
             if facts is not None and facts.uuid not in found:
-                found[facts.uuid] = facts
+                found[facts.uuid] = facts, device
                 per_vendor[facts.vendor] = per_vendor.get(facts.vendor, 0) + 1
-        return tuple(found.values())
+        return list(found.values())
 
 
-def _gpus(library: OpenClLibrary) -> list[ClDevice]:
+def _of_type(library: OpenClLibrary, device_type: int) -> list[ClDevice]:
     try:
         platforms = library.get_platforms()
     except library.Error as error:
@@ -115,7 +124,7 @@ def _gpus(library: OpenClLibrary) -> list[ClDevice]:
     devices: list[ClDevice] = []
     for platform in platforms:
         try:
-            devices += platform.get_devices(TYPE_GPU)
+            devices += platform.get_devices(device_type)
         except library.Error as error:
             _log.debug("opencl.no_gpu reason=%s", error)
     return devices

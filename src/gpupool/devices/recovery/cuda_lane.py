@@ -17,6 +17,8 @@ from gpupool.devices.recovery.port import Argument, Array, kernel_source
 _THREADS: Final = 128
 _CAPABILITY: Final = (75, 76)
 """CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR."""
+_PROCESSORS, _CLOCK_KHZ = 16, 13
+"""CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, _CLOCK_RATE."""
 _NON_BLOCKING: Final = 1
 _KERNELS: Final = ("hang_values", "match_values", "hang_matches", "match_matches")
 
@@ -30,6 +32,8 @@ class CudaCard:
     pci_address: str
     capability: tuple[int, int]
     memory_bytes: int
+    speed: int
+    """Multiprocessors times MHz."""
 
 
 def cards(driver: CudaDriver) -> list[CudaCard]:
@@ -47,8 +51,18 @@ def _card(driver: CudaDriver, index: int) -> CudaCard:
     driver.call("cuDeviceGetName", name, len(name), device)
     driver.call("cuDeviceGetPCIBusId", address, len(address), device)
     driver.call("cuDeviceTotalMem_v2", ctypes.byref(memory), device)
-    major, minor = (driver.number("cuDeviceGetAttribute", attribute, device) for attribute in _CAPABILITY)
-    return CudaCard(index, name.value.decode(), address.value.decode().lower(), (major, minor), memory.value)
+    major, minor, processors, clock_khz = (
+        driver.number("cuDeviceGetAttribute", attribute, device)
+        for attribute in (*_CAPABILITY, _PROCESSORS, _CLOCK_KHZ)
+    )
+    return CudaCard(
+        index,
+        name.value.decode(errors="replace"),
+        address.value.decode().lower(),
+        (major, minor),
+        memory.value,
+        processors * clock_khz // 1000,
+    )
 
 
 class CudaProgram:
