@@ -5,11 +5,22 @@ from typing import Annotated
 
 import typer
 
+from gpupool.cli import (
+    recompute_alerts,
+    recompute_clients,
+    recompute_nodes,
+    recompute_proxy,
+    recompute_tools,
+    recompute_top,
+)
 from gpupool.cli import recompute_flags as flags
-from gpupool.cli import recompute_proxy, recompute_tools
 
 app = typer.Typer(help="Recover proof bits of compressed plots for harvesters.", no_args_is_help=True)
 app.command("proxy")(recompute_proxy.proxy)
+app.add_typer(recompute_nodes.app, name="nodes")
+app.command("top")(recompute_top.top)
+app.command("clients")(recompute_clients.clients)
+app.add_typer(recompute_alerts.app, name="alerts")
 app.command("check")(recompute_tools.check)
 app.command("lookup")(recompute_tools.lookup)
 app.command("farm")(recompute_tools.farm)

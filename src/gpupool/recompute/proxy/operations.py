@@ -170,10 +170,11 @@ class State:
         """Write the history, then leave the folder to whoever comes next."""
         if self._record is None:
             return
-        record, self._record = self._record, None
+        # The end of the process may cut this short; it is then done again from the beginning.
         self._core.tallies.minute(time.time())
         await self._save()
-        record.remove(self._folder)
+        self._record.remove(self._folder)
+        self._record = None
 
     async def close(self) -> None:
         """Let go, and answer no command any more."""
