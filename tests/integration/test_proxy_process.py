@@ -4,62 +4,23 @@ import asyncio
 import os
 import signal
 import socket
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
 
 from polling import eventually
+from proxy_program import COMMAND, DROP_IN, program
 from proxy_stage import FrameNode, frame, nodes, read_frame
 
-DROP_IN = "from gpupool.cli.recompute_proxy import main; main()"
-COMMAND = "from gpupool.cli.main import main; main()"
 
-
-class Program:
-    """A started program."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self.process = process
-        self.out: list[str] = []
-        self.log: list[str] = []
-
-    async def follow(self, stream: asyncio.StreamReader, lines: list[str]) -> None:
-        while line := await stream.readline():
-            lines.append(line.decode().rstrip("\r\n"))
-
-    async def ended(self) -> int:
-        async with asyncio.timeout(40):
-            return await self.process.wait()
-
-
-@asynccontextmanager
-async def program(code: str, *arguments: str) -> AsyncIterator[Program]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", code, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    assert process.stdout is not None
-    assert process.stderr is not None
-    started = Program(process)
-    readers = [
-        asyncio.create_task(started.follow(process.stdout, started.out)),
-        asyncio.create_task(started.follow(process.stderr, started.log)),
-    ]
-    try:
-        yield started
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
-        await asyncio.gather(*readers)
-
-
-async def listening(started: Program, port: int) -> None:
-    await eventually(lambda: any("listening" in line for line in started.out), 40, f"listening on {port}")
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUPOOL_HOME", str(tmp_path / "home"))
 
 
 async def test_the_drop_in_says_what_the_original_says(free_port: int) -> None:
     async with program(DROP_IN, "-p", str(free_port), "-n", "localhost", "-n", "192.0.2.6:11000") as started:
-        await listening(started, free_port)
+        await started.listening()
     assert started.out == [
         "Node: localhost (port 11989)",
         "Node: 192.0.2.6 (port 11000)",
@@ -69,7 +30,7 @@ async def test_the_drop_in_says_what_the_original_says(free_port: int) -> None:
 
 async def test_the_command_listens_on_loopback_until_told_otherwise(free_port: int) -> None:
     async with program(COMMAND, "recompute", "proxy", "-p", str(free_port), "-n", "localhost") as started:
-        await listening(started, free_port)
+        await started.listening()
     assert started.out[-1] == f"ReComputeProxy listening on 127.0.0.1 port {free_port}"
 
 
@@ -103,7 +64,7 @@ async def test_each_request_is_one_line_that_operators_search_for(free_port: int
         nodes(node),
         program(DROP_IN, "--host", "127.0.0.1", "-p", str(free_port), "-n", node.address) as started,
     ):
-        await listening(started, free_port)
+        await started.listening()
         reader, writer = await asyncio.open_connection("127.0.0.1", free_port)
         writer.write(frame(b"a") + frame(b"b"))
         assert [await read_frame(reader), await read_frame(reader)] == [frame(b"re:a"), frame(b"re:b")]
@@ -122,7 +83,7 @@ async def test_a_stop_finishes_what_is_under_way(free_port: int) -> None:
         nodes(node),
         program(DROP_IN, "--host", "127.0.0.1", "-p", str(free_port), "-n", node.address) as started,
     ):
-        await listening(started, free_port)
+        await started.listening()
         reader, writer = await asyncio.open_connection("127.0.0.1", free_port)
         writer.write(frame(b"late"))
         await eventually(lambda: frame(b"late") in node.seen, 20, "the request reaching the node")
@@ -138,7 +99,7 @@ async def test_a_stop_ends_it_while_a_node_hangs_and_another_cannot_be_reached(f
         COMMAND, "recompute", "proxy", "-p", str(free_port), "--drain", "0.3", "--deadline", "60",
         "-n", node.address, "-n", "192.0.2.1",
     ) as started:  # fmt: skip
-        await listening(started, free_port)
+        await started.listening()
         node.mode = "hang"
         reader, writer = await asyncio.open_connection("127.0.0.1", free_port)
         writer.write(frame(b"never"))

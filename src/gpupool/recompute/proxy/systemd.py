@@ -70,6 +70,7 @@ def _listener(descriptor: int) -> socket.socket:
     if found.family not in {socket.AF_INET, socket.AF_INET6} or not found.getsockopt(
         socket.SOL_SOCKET, socket.SO_ACCEPTCONN
     ):
+        found.close()
         raise InvalidInputError(
             "What systemd passes is no TCP socket that listens.",
             remedy="Write ListenStream=HOST:PORT into the socket unit.",

@@ -91,9 +91,13 @@ async def adopt_client(core: ProxyCore, speech: str, descriptor: int) -> None:
     """Go on with a connection between two requests; ``speech`` is what it speaks."""
     connection = socket.socket(fileno=descriptor)
     connection.setblocking(False)
-    await asyncio.get_running_loop().connect_accepted_socket(
-        lambda: Adopted(core, Speech(speech)), connection
-    )
+    try:
+        await asyncio.get_running_loop().connect_accepted_socket(
+            lambda: Adopted(core, Speech(speech)), connection
+        )
+    except OSError:
+        # It has ended on the way.
+        connection.close()
 
 
 def ask_for_socket(path: Path, address: Address) -> Takeover | None:
