@@ -101,7 +101,7 @@ class Health:
         ceiling = limit or _UNLIMITED_CEILING
         return min(ceiling, 1 + int(ceiling * age / self._policy.slow_start_s))
 
-    def record(self, outcome: Outcome, now: float) -> bool:
+    def record(self, outcome: Outcome, now: float, why: str = "") -> bool:
         """Take in how a request ended; True when that brought the node back into service."""
         if outcome is Outcome.CANCELLED:
             return False
@@ -109,7 +109,7 @@ class Health:
             return self._good(now)
         self._error_share += 0.1 * (1 - self._error_share)
         if outcome is Outcome.WRONG:
-            self._wrong_answer(now)
+            self._wrong_answer(now, why)
             self._judge()
             return False
         self.failures += 1
@@ -211,11 +211,11 @@ class Health:
         self._good_probes = 0
         self._next_probe = now + self._policy.probe_interval_s
 
-    def _wrong_answer(self, now: float) -> None:
+    def _wrong_answer(self, now: float, why: str) -> None:
         policy = self._policy
         self._wrong = 1 + self._wrong * 0.5 ** (max(0.0, now - self._wrong_at) / policy.wrong_half_life_s)
         self._wrong_at = now
         # A breath of time passes between wrong answers, in which they fade a little.
         if self._wrong > policy.quarantine_after_wrong - 0.5 and not self._jailed:
-            self.lock("wrong answers", now + self._next_jail_s)
+            self.lock(f"wrong answers, the last one: {why}" if why else "wrong answers", now + self._next_jail_s)
             self._next_jail_s = min(_DAY_S, 2 * self._next_jail_s)

@@ -30,7 +30,7 @@ class Node:
     """The state of one node."""
 
     __slots__ = (
-        "_policy", "busy_since", "counts", "health", "learned", "limits", "listed", "name", "outstanding",
+        "_policy", "answered_at", "busy_since", "counts", "health", "learned", "limits", "listed", "name", "outstanding",
         "running", "speeds", "suspect", "tried_at",
     )  # fmt: skip
 
@@ -45,6 +45,7 @@ class Node:
         self.busy_since = 0.0
         self.suspect = False
         self.tried_at = -NEVER
+        self.answered_at = -NEVER
         self.listed = True
         self.learned: LearnedLimit | None = None
         self.limits = limits
@@ -118,7 +119,12 @@ class Node:
         self.running[kind] = self.running.get(kind, 0) + 1
         return Ticket(self, kind, now, load, unit)
 
-    def finish(self, ticket: Ticket, now: float, outcome: Outcome) -> None:
+    def proven(self, now: float) -> bool:
+        """Say whether it has answered of late and nothing has gone wrong since."""
+        health = self.health
+        return health.serving and not health.failures and now - self.answered_at <= self._policy.lately_s
+
+    def finish(self, ticket: Ticket, now: float, outcome: Outcome, why: str = "") -> None:
         """Count one request less and learn from how it ended."""
         kind = ticket.kind
         self.outstanding -= 1
@@ -128,10 +134,12 @@ class Node:
         else:
             del self.running[kind]
         self.counts[outcome] += 1
+        if outcome is Outcome.OK:
+            self.answered_at = now
         self._learn(ticket, max(0.0, now - ticket.started), now, outcome)
         if outcome is not Outcome.OK and ticket.started < self.health.back_at:
             return
-        if self.health.record(outcome, now):
+        if self.health.record(outcome, now, why):
             self.forget_speed()
 
     def _learn(self, ticket: Ticket, elapsed: float, now: float, outcome: Outcome) -> None:

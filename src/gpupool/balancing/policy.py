@@ -56,6 +56,8 @@ class Policy:
     """How fast a wrong answer is forgiven."""
     quarantine_s: float = 600.0
     """First automatic quarantine; doubles each time, up to a day."""
+    lately_s: float = 2.0
+    """A node that has answered within so long may get retries that the budget does not cover."""
     max_kinds: int = 32
     """Kinds of requests told apart (>= 1); later ones share one set of statistics, so memory is bounded."""
 
@@ -69,7 +71,7 @@ class Policy:
         positive = (
             self.probe_interval_s, self.idle_probe_s, self.silence_factor, self.silence_floor_s, self.first_silence_s,
             self.first_guess_s, self.stale_after_s, self.wrong_half_life_s, self.quarantine_s,
-            self.quarantine_after_wrong,
+            self.quarantine_after_wrong, self.lately_s,
         )  # fmt: skip
         if min(positive) <= 0:
             raise ValueError("intervals, factors and first guesses must be greater than 0")

@@ -6,7 +6,7 @@ something changed, because the question comes with every request.
 """
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from gpupool.balancing.budget import RetryBudget
 from gpupool.balancing.histogram import DecayingHistogram
@@ -51,7 +51,7 @@ class Pool:
     """Nodes that can all answer the same requests.
 
     Attributes:
-        retries: the budget that retries should be taken from; `started` earns for it.
+        retries: the budget that `retry` takes from; each request that `started` counts for the first time earns.
         hedges: the same for second copies of slow requests.
     """
 
@@ -118,15 +118,42 @@ class Pool:
         self._last = good[bisect_right(good, self._last) % len(good)]
         return self._nodes[self._last].name
 
-    def started(self, node: str, now: float, kind: str = "") -> Ticket:
+    def retry(
+        self,
+        now: float,
+        kind: str = "",
+        exclude: frozenset[str] = frozenset(),
+        held_by: Iterable[str] = (),
+    ) -> str | None:
+        """Return where a request may be sent once more; as `pick`, but paid from the budget of retries.
+
+        Where that is spent, only a node that has answered of late is named, and only if no node that has the request
+        now (``held_by``) is one. Such a node gets no more than its limit in any case, and ends a request with each
+        answer, so load is not multiplied; and while one good node lives, no request has to wait for the budget.
+        """
+        if self.retries.available(now):
+            name = self.pick(now, kind, exclude)
+            if name is not None:
+                self.retries.take(now)
+            return name
+        proven = {node.name for node in self._nodes if node.proven(now)}
+        if not proven.isdisjoint(held_by):
+            return None
+        others = frozenset(node.name for node in self._nodes if node.name not in proven)
+        return self.pick(now, kind, exclude | others)
+
+    def started(self, node: str, now: float, kind: str = "", *, again: bool = False) -> Ticket:
         """Count a request sent to ``node``; hand the ticket back to `finished` exactly once.
+
+        ``again``: it has been sent before, so it earns nothing for the budgets.
 
         Raises:
             KeyError: the node is not in the list.
         """
         index = self._places[node]
-        self.retries.earn()
-        self.hedges.earn()
+        if not again:
+            self.retries.earn()
+            self.hedges.earn()
         place = self._nodes[index]
         if not place.health.serving:
             place.tried_at = now
@@ -135,8 +162,8 @@ class Pool:
         self._changed(index)
         return ticket
 
-    def finished(self, ticket: Ticket, now: float, outcome: Outcome) -> None:
-        """Take in how a request ended.
+    def finished(self, ticket: Ticket, now: float, outcome: Outcome, why: str = "") -> None:
+        """Take in how a request ended, for a wrong answer also in what way.
 
         Raises:
             ValueError: this ticket was handed back before.
@@ -145,7 +172,7 @@ class Pool:
             raise ValueError(f"a request to {ticket.node} was finished twice")
         ticket.open = False
         place = ticket.place
-        place.finish(ticket, now, outcome)
+        place.finish(ticket, now, outcome, why)
         if outcome is Outcome.OK:
             board = self._boards[ticket.kind]
             board.histogram.add(max(0.0, now - ticket.started), now)

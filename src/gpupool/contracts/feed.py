@@ -39,6 +39,8 @@ class FeedEndpoint(Message):
     protocol: Protocol
     address: str
     """``host:port``."""
+    tls: bool = False
+    """It is asked over TLS; whose certificate counts, and which token it wants, is for its caller to know."""
     state: Literal["active", "draining"]
     health: EndpointHealth
     rate: float | None = None

@@ -4,15 +4,21 @@ import json
 from typing import Final
 
 PHRASES: Final = {
-    200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 408: "Request Timeout",
+    200: "OK", 400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found",
+    405: "Method Not Allowed", 408: "Request Timeout",
     413: "Content Too Large", 422: "Unprocessable Content", 429: "Too Many Requests", 500: "Internal Server Error",
     502: "Bad Gateway", 503: "Service Unavailable", 504: "Gateway Timeout", 508: "Loop Detected",
 }  # fmt: skip
-_REMEDIES: Final = {
+REMEDIES: Final = {
     "invalid_input": "Correct the request and send it again.",
     "too_large": "Send less; the limit is in the detail.",
     "deadline": "Allow more time, add servers, or see /v1/nodes for what is wrong with them.",
     "busy": "Try again after the time in Retry-After, or add servers.",
+    "unauthorized": "Bring a token of the proxy's list as Authorization: Bearer TOKEN (--token-file of our client).",
+    "tls_required": "Use https:// in the client; the proxy takes TLS on this port.",
+    "no_certificate": "Show a certificate of the proxy's --client-ca (--tls-cert and --tls-key of our client).",
+    "locked_out": "Give the proxy what they want: token-file=, cert= and key= of the node, or --node-token-file.",
+    "wrong_answer": "See /v1/nodes of the proxy, and take servers that answer wrong out of use.",
     "unavailable": "Add a server with -n HOST[:PORT]; see /v1/nodes for those there are.",
     "loop": "Take the proxy out of its own list of servers, or out of that of the proxies behind it.",
     "not_found": "See /v1/server, /v1/nodes, /metrics, /healthz and /readyz.",
@@ -43,7 +49,7 @@ def problem(status: int, code: str, detail: str, request_id: str) -> bytes:
         "status": status,
         "code": code,
         "detail": detail,
-        "remedy": _REMEDIES.get(code, "See the log of the proxy."),
+        "remedy": REMEDIES.get(code, "See the log of the proxy."),
         "request_id": request_id,
     }
     headers = [("X-Request-Id", request_id)]

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final, cast
 import structlog
 
 from gpupool.recompute.proxy.framing import Speech, sniff
+from gpupool.recompute.proxy.tls import TlsConnection
+from gpupool.recompute.tls_words import of_answering
 
 if TYPE_CHECKING:
     from gpupool.recompute.proxy.proxying import ProxyCore
@@ -78,12 +80,14 @@ class Doorman(Client):
     def __init__(self, core: "ProxyCore") -> None:
         super().__init__(core)
         self._first = b""
+        self._tls: TlsConnection | None = None
 
     @property
     def at_rest(self) -> bool:
         """Whether it has said nothing yet; where nobody takes it over, it gets a moment to speak."""
         patient = self.core.heir is not None or self.core.clock() - self.since > SPEAK_SECONDS
-        return not self._first and patient
+        shaking = self._tls is not None and not self._tls.ready
+        return not self._first and patient and not shaking
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Count the client, or turn it away where there are too many."""
@@ -105,12 +109,27 @@ class Doorman(Client):
         elif speech is Speech.HTTP:
             self.hand_over(self.core.http_client())
         elif speech is Speech.TLS:
+            self._begin_tls(first)
+
+    def _begin_tls(self, first: bytes) -> None:
+        """Put TLS below; what it decrypts is looked at anew."""
+        context = self.core.border.context
+        if context is None or self._tls is not None:
             log.warning(
                 "tls_refused",
                 client=self.peer,
-                remedy="This proxy takes plain connections only; put TLS in front of it or connect without.",
+                remedy="This proxy has no TLS: give it --tls-cert and --tls-key, or use http:// in the client.",
             )
             self.close()
+            return
+        self._first = b""
+        self._tls = TlsConnection(context, self, failed=self._tls_failed)
+        raw, self.transport = self.transport, self._tls
+        self._tls.take_over(raw, first)
+
+    def _tls_failed(self, error: OSError) -> None:
+        words = of_answering(error)
+        log.warning("tls_handshake_failed", client=self.peer, why=f"it {words.what}", remedy=words.remedy)
 
     def hand_over(self, client: Client) -> None:
         """Let ``client`` go on with the connection and what has come."""

@@ -1,9 +1,10 @@
 """Gives each request to the server that will finish first, and to another one as long as none has answered.
 
-What costs the client nothing here: a server that refuses, closes, resets, answers rubbish or says nothing. A silent
-server keeps its request while another is asked too; the first answer counts. A server that closes the connection on a
-request is blamed only once another server has answered that same request, so that a request which every server
-chokes on cannot take all of them out of use. A kept connection that its server has just closed is no fault at all.
+What costs the client nothing here: a server that refuses, closes, resets, answers rubbish or wrong, or says nothing.
+A silent server keeps its request while another is asked too; the first answer counts. A server that closes the
+connection on a request, or answers it wrong, is blamed only once another has answered that same request, so that a
+request which every server chokes on cannot take all of them out of use. A kept connection that its server has just
+closed is no fault at all. Asking again is paid from a budget (`Pool.retry`), so that trouble does not multiply load.
 """
 
 import asyncio
@@ -14,11 +15,16 @@ from typing import Final
 import structlog
 
 from gpupool.balancing import NodeLimits, Outcome, Policy, Pool
+from gpupool.core.errors import EnvironmentProblemError
+from gpupool.recompute.proxy.connecting import NoConnectionError, connect
 from gpupool.recompute.proxy.exchanges import Attempt, Exchange, Judgement
 from gpupool.recompute.proxy.http_links import HttpLink
+from gpupool.recompute.proxy.judging import RIGHT, WRONG
 from gpupool.recompute.proxy.links import FrameLink, Link
 from gpupool.recompute.proxy.nodes import IDLE_SECONDS, KEPT_IDLE, Directory, Kind, Node
 from gpupool.recompute.proxy.requestlog import RequestLog
+from gpupool.recompute.proxy.trust import Keyring
+from gpupool.recompute.proxy.verdicts import TRUST_AFTER, Judge
 
 CONNECT_SECONDS: Final = 1.5
 FIRST_ROUND_SECONDS: Final = 0.1
@@ -41,8 +47,11 @@ class Dispatcher:
         request_log: RequestLog,
         clock: Callable[[], float],
         policy: Policy | None = None,
+        *,
+        keyring: Keyring | None = None,
+        judge: Judge | None = None,
     ) -> None:
-        """``sockets`` is the limit of a node that names none."""
+        """``sockets`` is the limit of a node that names none; ``judge`` checks answers whose content is known."""
         self.kind = kind
         self.pool = Pool(policy or Policy())
         self.active: set[Exchange] = set()
@@ -52,6 +61,8 @@ class Dispatcher:
         self._sockets = sockets
         self._request_log = request_log
         self._clock = clock
+        self._keyring = keyring or Keyring(clock)
+        self._judge = judge
         self._link_type = FrameLink if kind is Kind.FRAMES else HttpLink
         self._tasks: set[asyncio.Task[None]] = set()
         self._drained: set[str] = set()
@@ -101,7 +112,7 @@ class Dispatcher:
 
     def _advance(self, exchange: Exchange, now: float) -> bool:
         """Ask one more node; park the request where none can be asked and nothing is under way."""
-        name = self.pool.pick(now, exchange.measure, exchange.tried)
+        name = self._pick(exchange, now)
         if name is not None:
             self._try(exchange, self._directory.nodes[name], now)
             return True
@@ -113,8 +124,16 @@ class Dispatcher:
             self._parked.append(exchange)
         return False
 
+    def _pick(self, exchange: Exchange, now: float) -> str | None:
+        if not exchange.tries:
+            return self.pool.pick(now, exchange.measure, exchange.tried)
+        held = [attempt.node.name for attempt in exchange.attempts]
+        return self.pool.retry(now, exchange.measure, exchange.tried, held)
+
     def _try(self, exchange: Exchange, node: Node, now: float) -> None:
-        attempt = Attempt(exchange, node, self.pool.started(node.name, now, exchange.measure), now)
+        attempt = Attempt(
+            exchange, node, self.pool.started(node.name, now, exchange.measure, again=exchange.tries > 0), now
+        )
         exchange.attempts.append(attempt)
         exchange.tried |= {node.name}
         exchange.tries += 1
@@ -131,13 +150,11 @@ class Dispatcher:
     async def _connect(self, attempt: Attempt) -> None:
         node = attempt.node
         try:
-            async with asyncio.timeout(CONNECT_SECONDS):
-                _, link = await asyncio.get_running_loop().create_connection(
-                    lambda: self._link_type(node, self), node.wish.host, node.wish.port
-                )
-        except (OSError, TimeoutError) as error:
+            node.authorization = self._keyring.authorization(node.trust)
+            link = await connect(node, self._link_type(node, self), self._keyring, CONNECT_SECONDS)
+        except (NoConnectionError, EnvironmentProblemError) as error:
             if attempt in attempt.exchange.attempts:
-                self._failed(attempt, error_words(error), Outcome.FAILED)
+                self._failed(attempt, str(error), Outcome.FAILED, error.remedy)
             return
         if attempt in attempt.exchange.attempts:
             self._send(attempt, link, self._clock())
@@ -146,29 +163,66 @@ class Dispatcher:
 
     def _send(self, attempt: Attempt, link: Link, now: float) -> None:
         attempt.link, attempt.sent = link, True
-        link.ask(attempt, attempt.exchange.encode(now))
+        link.ask(attempt, attempt.exchange.encode(now, attempt.node.authorization))
 
     # -- what links tell -------------------------------------------------------------------------------------
 
     def answered(self, link: Link, attempt: Attempt, reply: object, *, reusable: bool) -> None:
         """Take an answer, give the connection back, and let one that waits go on."""
         now, exchange = self._clock(), attempt.exchange
-        judgement = exchange.judge(reply)
-        self._keep(link, now, reusable=reusable)
+        judgement = exchange.judge(reply, attempt.node)
+        attempt.link = None
+        self._keep(link, now, reusable=reusable and judgement is not Judgement.BAD)
         if judgement is Judgement.GOOD:
-            exchange.attempts.remove(attempt)
-            self.pool.finished(attempt.ticket, now, Outcome.OK)
-            self._well(attempt, exchange)
-            self._blame_suspects(exchange, now)
-            self._finish(exchange, attempt.node.name, exchange.answer(reply), "ok", now)
+            if not self._check(attempt, reply):
+                self._good(attempt, reply, now, checked=False)
         elif judgement is Judgement.BUSY:
             self._failed(attempt, "", Outcome.CANCELLED)
         elif judgement is Judgement.BAD:
-            self._failed(attempt, "it answered with an error", Outcome.FAILED)
+            self._failed(attempt, exchange.fault, Outcome.FAILED)
         else:
-            self._failed(attempt, "it answered with what cannot be an answer", Outcome.WRONG)
+            self._failed(attempt, exchange.fault, Outcome.WRONG)
         if self._parked:
             self.pump(now)
+
+    def _check(self, attempt: Attempt, reply: object) -> bool:
+        """Have the answer's content checked; False where it counts as it is."""
+        exchange, node = attempt.exchange, attempt.node
+        evidence = None if self._judge is None else exchange.evidence(reply)
+        if self._judge is None or evidence is None:
+            return False
+        path, question, answer = evidence
+        trusted = node.right_in_row >= TRUST_AFTER and not exchange.accused
+        if not self._judge.wants(path, trusted=trusted):
+            return False
+        self._judge.ask(
+            path, question, answer, lambda worth, reason: self._judged(attempt, reply, worth, reason)
+        )
+        return True
+
+    def _judged(self, attempt: Attempt, reply: object, worth: int, reason: str) -> None:
+        now, node, exchange = self._clock(), attempt.node, attempt.exchange
+        node.right_in_row = 0 if worth == WRONG else node.right_in_row + (worth == RIGHT)
+        if attempt not in exchange.attempts:
+            return
+        if worth != WRONG:
+            self._good(attempt, reply, now, checked=worth == RIGHT)
+        else:
+            exchange.accused.append((node.name, f"it answered wrong: {reason}"))
+            self._failed(attempt, f"it answered wrong: {reason}", Outcome.CANCELLED)
+        if self._parked:
+            self.pump(now)
+
+    def _good(self, attempt: Attempt, reply: object, now: float, *, checked: bool) -> None:
+        exchange = attempt.exchange
+        exchange.attempts.remove(attempt)
+        self.pool.finished(attempt.ticket, now, Outcome.OK)
+        self._well(attempt, exchange)
+        self._blame_suspects(exchange, now)
+        if checked:
+            for name, why in exchange.accused:
+                self._blame(exchange, name, now, Outcome.WRONG, why)
+        self._finish(exchange, attempt.node.name, exchange.answer(reply), "ok", now)
 
     def broke(self, link: Link, attempt: Attempt, why: str) -> None:
         """Take that a connection ended; see the module on who is to blame."""
@@ -182,12 +236,12 @@ class Dispatcher:
         if self._parked:
             self.pump(self._clock())
 
-    def _failed(self, attempt: Attempt, why: str, outcome: Outcome) -> None:
+    def _failed(self, attempt: Attempt, why: str, outcome: Outcome, remedy: str | None = None) -> None:
         now, exchange = self._clock(), attempt.exchange
         exchange.attempts.remove(attempt)
         self.pool.finished(attempt.ticket, now, outcome)
         if why:
-            self._unwell(attempt.node, why)
+            self._unwell(attempt.node, why, remedy)
         if not exchange.attempts:
             exchange.next_round = now + min(FIRST_ROUND_SECONDS * 2**exchange.rounds, LONGEST_ROUND_SECONDS)
             self._advance(exchange, now)
@@ -238,9 +292,15 @@ class Dispatcher:
 
     def _blame_suspects(self, exchange: Exchange, now: float) -> None:
         for name in exchange.suspects:
-            node = self._directory.nodes.get(name)
-            if node is not None and self.kind in node.kinds and node.refused is None:
-                self.pool.finished(self.pool.started(name, now, exchange.measure), now, Outcome.FAILED)
+            self._blame(exchange, name, now, Outcome.FAILED, "")
+
+    def _blame(self, exchange: Exchange, name: str, now: float, outcome: Outcome, why: str) -> None:
+        node = self._directory.nodes.get(name)
+        if node is not None and self.kind in node.kinds and node.refused is None:
+            ticket = self.pool.started(name, now, exchange.measure, again=True)
+            self.pool.finished(ticket, now, outcome, why)
+            if why:
+                self._unwell(node, why, None)
 
     def _well(self, attempt: Attempt, exchange: Exchange) -> None:
         node = attempt.node
@@ -252,11 +312,13 @@ class Dispatcher:
             node.trouble = None
             log.info("node_back", node=node.name)
 
-    def _unwell(self, node: Node, why: str) -> None:
+    def _unwell(self, node: Node, why: str, remedy: str | None = None) -> None:
         node.failed += 1
         if node.trouble is None:
             node.trouble = why
-            log.warning("node_failed", node=node.name, why=why)
+            log.warning(
+                "node_failed", node=node.name, why=why, **({} if remedy is None else {"remedy": remedy})
+            )
 
     # -- time ------------------------------------------------------------------------------------------------
 
@@ -275,6 +337,8 @@ class Dispatcher:
             elif exchange.attempts:
                 self._watch(exchange, now, hedges)
         self.pump(now)
+        if self._judge is not None:
+            self._judge.sweep(now)
         for node in self._directory.nodes.values():
             node.close_idle(older_than=now - IDLE_SECONDS)
 
@@ -291,8 +355,10 @@ class Dispatcher:
                 self._hedge(exchange, now)
 
     def _hedge(self, exchange: Exchange, now: float) -> None:
-        if self._advance(exchange, now):
-            self.pool.hedges.take(now)
+        """A hedge has a budget of its own."""
+        name = self.pool.pick(now, exchange.measure, exchange.tried)
+        if name is not None and self.pool.hedges.take(now):
+            self._try(exchange, self._directory.nodes[name], now)
 
     def _expire(self, exchange: Exchange, now: float) -> None:
         self._close(exchange, now, Outcome.CANCELLED)
@@ -307,18 +373,11 @@ class Dispatcher:
                 continue
             if exchange.tried and now >= exchange.next_round:
                 exchange.tried, exchange.rounds = frozenset(), exchange.rounds + 1
-            name = self.pool.pick(now, exchange.measure, exchange.tried)
+            name = self._pick(exchange, now)
             if name is not None:
                 self._try(exchange, self._directory.nodes[name], now)
-            elif exchange.tried:
+            elif exchange.tries:
                 self._parked.append(exchange)
             else:
                 self._parked.appendleft(exchange)
                 break
-
-
-def error_words(error: OSError | TimeoutError) -> str:
-    """Return what went wrong with a connection, in words."""
-    if isinstance(error, TimeoutError):
-        return "no connection in time"
-    return (error.strerror or str(error)).lower()

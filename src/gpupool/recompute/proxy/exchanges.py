@@ -58,8 +58,8 @@ class Exchange:
     """A request with its deadline (monotonic seconds)."""
 
     __slots__ = (
-        "asker", "attempts", "deadline", "id", "measure", "next_round", "open", "rounds", "started", "suspects",
-        "tried", "tries",
+        "accused", "asker", "attempts", "deadline", "fault", "id", "measure", "next_round", "open", "rounds", "started",
+        "suspects", "tried", "tries",
     )  # fmt: skip
     kind = Kind.FRAMES
 
@@ -72,6 +72,10 @@ class Exchange:
         """Requests of one measure are expected to take alike long on one node."""
         self.attempts: list[Attempt] = []
         self.tried: frozenset[str] = frozenset()
+        self.accused: list[tuple[str, str]] = []
+        """Nodes that answered wrong, and how: at fault only once another node has answered right."""
+        self.fault = ""
+        """Why the last answer was none."""
         self.suspects: list[str] = []
         """Nodes that closed the connection on this request: at fault only if another node answers it."""
         self.rounds = 0
@@ -79,11 +83,11 @@ class Exchange:
         self.tries = 0
         self.open = True
 
-    def encode(self, now: float) -> bytes:
-        """Return the bytes to send to a node."""
+    def encode(self, now: float, authorization: bytes = b"") -> bytes:
+        """Return the bytes to send to a node, with the header line that brings this proxy's token."""
         raise NotImplementedError
 
-    def judge(self, reply: object) -> Judgement:
+    def judge(self, reply: object, node: Node) -> Judgement:
         """Tell what an answer is worth; may keep it as the one to give when no better comes."""
         raise NotImplementedError
 
@@ -93,6 +97,10 @@ class Exchange:
 
     def settle(self) -> bytes | None:
         """Return what to tell the client when all nodes were tried and none was good; None: go on trying."""
+        return None
+
+    def evidence(self, reply: object) -> tuple[bytes, bytes, bytes] | None:
+        """Return path, question and answer where the answer's content can be checked."""
         return None
 
 
@@ -105,11 +113,11 @@ class FrameExchange(Exchange):
         super().__init__(asker, request_id, started, deadline, "")
         self.frame = frame
 
-    def encode(self, now: float) -> bytes:
+    def encode(self, now: float, authorization: bytes = b"") -> bytes:
         """Return the frame."""
         return self.frame
 
-    def judge(self, reply: object) -> Judgement:
+    def judge(self, reply: object, node: Node) -> Judgement:
         """Its content is closed to us: every whole frame is an answer."""
         return Judgement.GOOD
 

@@ -6,6 +6,7 @@ frames are signs of life; they go nowhere, for some servers take them as a fault
 
 import structlog
 
+from gpupool.recompute.proxy.answers import REMEDIES
 from gpupool.recompute.proxy.clients import Client
 from gpupool.recompute.proxy.exchanges import Exchange, FrameExchange
 from gpupool.recompute.proxy.framing import HEADER, KEEP_ALIVE, FrameError, Speech, frame_end
@@ -61,6 +62,12 @@ class FrameClient(Client):
 
     def _begin(self, frame: bytes, now: float) -> None:
         core = self.core
+        refusal = core.border.refuses_frames(self.transport)
+        if refusal is not None:
+            log.warning("frames_refused", client=self.peer, why=refusal.detail, remedy=REMEDIES[refusal.code])
+            self._buffer = b""
+            self.close()
+            return
         if not core.directory.may_carry(Kind.FRAMES):
             core.tallies.refused(self.peer, now)
             log.warning(

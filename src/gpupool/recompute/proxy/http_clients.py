@@ -124,7 +124,11 @@ class HttpClient(Client):
         while self._queue and self.exchange is None and not self.transport.is_closing():
             request = self._current = self._queue.popleft()
             path = request.target.partition(b"?")[0]
-            if request.method == b"POST" and path in QUESTION_PATHS:
+            refusal = self.core.border.refuses_request(self.transport, path, request.headers)
+            if refusal is not None:
+                log.warning("client_refused", client=self.peer, path=path[:200], why=refusal.detail)
+                self._write(problem(refusal.status, refusal.code, refusal.detail, self.core.next_id()))
+            elif request.method == b"POST" and path in QUESTION_PATHS:
                 self._forward(request, path)
             else:
                 self._write(self.core.local.answer(request.method, path))
@@ -147,7 +151,15 @@ class HttpClient(Client):
             self._write(refusal or b"")
             return
         exchange = HttpExchange(
-            self, request_id, now, now + seconds, path, request.headers, bytes(request.body), core.instance_id
+            self,
+            request_id,
+            now,
+            now + seconds,
+            path,
+            request.headers,
+            bytes(request.body),
+            core.instance_id,
+            pass_token=not core.border.has_tokens,
         )
         self.exchange = exchange
         core.http.submit(exchange)

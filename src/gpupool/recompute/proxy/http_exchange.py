@@ -1,25 +1,25 @@
 """A question to one of our servers: how it is written for them, and what their answers are worth.
 
-An answer's shape is checked (64 x of a proof, two of a quality); whether the x are right is for the client to check,
-which can do it in microseconds and would have to anyway.
+An answer's shape is checked here (64 x of a proof, two of a quality); whether the x are right, by `verdicts`.
 """
 
 import json
 import re
 from typing import Final, cast
 
-from gpupool.recompute.proxy.answers import PHRASES
+from gpupool.recompute.proxy.answers import PHRASES, problem
 from gpupool.recompute.proxy.exchanges import Asker, Exchange, Judgement
 from gpupool.recompute.proxy.http_links import HttpReply
-from gpupool.recompute.proxy.nodes import Kind
+from gpupool.recompute.proxy.nodes import Kind, Node
 
 QUESTION_PATHS: Final = {b"/v1/proofs": ("proofs", "proof", 64), b"/v1/qualities": ("qualities", "x", 2)}
 """Path -> name, the answer's field, how many numbers it holds."""
-_PASSED_ON: Final = (b"content-type", b"accept", b"authorization")
+_PASSED_ON: Final = (b"content-type", b"accept")
 _PASSED_BACK: Final = (b"content-type", b"retry-after", b"x-checked")
 _LEVEL: Final = re.compile(rb'"(?:level|bits)"\s*:\s*(\d{1,3})')
-_FINAL: Final = frozenset({400, 401, 403, 404, 405, 413})
+_FINAL: Final = frozenset({400, 404, 405, 413})
 """Another server would say the same."""
+_LOCKED: Final = frozenset({401, 403})
 _ELSEWHERE: Final = frozenset({422, 429, 503})
 """This server is well; another may do it."""
 
@@ -27,7 +27,7 @@ _ELSEWHERE: Final = frozenset({422, 429, 503})
 class HttpExchange(Exchange):
     """A question with its body."""
 
-    __slots__ = ("_body", "_head", "_path", "_refusal")
+    __slots__ = ("_authorization", "_body", "_denied", "_doubt", "_head", "_path", "_refusal")
     kind = Kind.HTTP
 
     def __init__(
@@ -40,7 +40,10 @@ class HttpExchange(Exchange):
         headers: dict[bytes, bytes],
         body: bytes,
         instance_id: str,
+        *,
+        pass_token: bool = True,
     ) -> None:
+        """``pass_token``: the client's token is meant for the servers, not for this proxy."""
         name = QUESTION_PATHS[path][0]
         level = _LEVEL.search(body)
         super().__init__(
@@ -49,6 +52,10 @@ class HttpExchange(Exchange):
         self._path = path
         self._body = body
         self._refusal: HttpReply | None = None
+        self._denied: set[str] = set()
+        self._doubt: HttpReply | None = None
+        token = headers.get(b"authorization") if pass_token else None
+        self._authorization = b"" if token is None else b"Authorization: " + token + b"\r\n"
         passed = b"".join(key + b": " + headers[key] + b"\r\n" for key in _PASSED_ON if key in headers)
         chain = headers.get(b"x-gpupool-proxy")
         chain = chain + b"," + instance_id.encode() if chain else instance_id.encode()
@@ -58,16 +65,24 @@ class HttpExchange(Exchange):
             % (len(body), request_id.encode(), chain)
         )  # fmt: skip
 
-    def encode(self, now: float) -> bytes:
+    def encode(self, now: float, authorization: bytes = b"") -> bytes:
         """Return the request with the time that is left."""
         left = max(1, int((self.deadline - now) * 1000))
-        return self._head + b"X-Deadline-Ms: %d\r\n\r\n" % left + self._body
+        given = authorization or self._authorization
+        return self._head + given + b"X-Deadline-Ms: %d\r\n\r\n" % left + self._body
 
-    def judge(self, reply: object) -> Judgement:
+    def judge(self, reply: object, node: Node) -> Judgement:
         """Tell what an answer is worth."""
         reply = cast("HttpReply", reply)
         if reply.status == 200:
-            return Judgement.GOOD if self._has_shape(reply) else Judgement.WRONG
+            if self._has_shape(reply):
+                return Judgement.GOOD
+            self.fault = "it answered with what cannot be an answer"
+            return Judgement.WRONG
+        if reply.status in _LOCKED:
+            return self._locked(reply, node)
+        if reply.status == 404 and b"no_proof" in reply.body:
+            return self._without_proof(reply, node)
         if reply.status in _FINAL:
             return Judgement.GOOD
         if reply.status in _ELSEWHERE:
@@ -75,7 +90,28 @@ class HttpExchange(Exchange):
             return Judgement.BUSY
         if reply.status == 504:
             return Judgement.BUSY
+        self.fault = "it answered with an error"
         return Judgement.BAD
+
+    def _locked(self, reply: HttpReply, node: Node) -> Judgement:
+        """It is the client's fault only where the client's own token was passed on."""
+        if self._authorization and not node.authorization:
+            return Judgement.GOOD
+        self._denied.add(node.name)
+        lacks = "does not know this proxy's token" if node.authorization else "wants a token that nobody gave"
+        if b"certificate" in reply.body:
+            lacks = "wants a client certificate (cert= and key=)"
+        self.fault = f"it {lacks}"
+        return Judgement.BAD
+
+    def _without_proof(self, reply: HttpReply, node: Node) -> Judgement:
+        """That there is no proof is believed once two servers say so: one alone may be broken."""
+        if any(name != node.name for name, _ in self.accused):
+            self.accused.clear()
+            return Judgement.GOOD
+        self._doubt = reply
+        self.accused.append((node.name, "it found no proof where there is one"))
+        return Judgement.BUSY
 
     def answer(self, reply: object) -> bytes:
         """Return the answer with the headers that matter to a client."""
@@ -90,10 +126,24 @@ class HttpExchange(Exchange):
         )  # fmt: skip
 
     def settle(self) -> bytes | None:
-        """A level that no server supports is told at once; busy servers are asked again."""
+        """What every server would say is told at once; busy servers are asked again."""
         if self._refusal is not None and self._refusal.status == 422:
             return self.answer(self._refusal)
-        return None
+        accused = {name for name, _ in self.accused}
+        if not self.tried <= accused | self._denied:
+            return None
+        if self._denied:
+            detail = "No server behind this proxy lets it in: they want a token or a certificate of its own."
+            return problem(502, "locked_out", detail, self.id)
+        if self._doubt is not None:
+            return self.answer(self._doubt)
+        detail = "Every server answered with what is no proof for this question."
+        return problem(502, "wrong_answer", detail, self.id)
+
+    def evidence(self, reply: object) -> tuple[bytes, bytes, bytes] | None:
+        """Return path, question and answer of a success."""
+        reply = cast("HttpReply", reply)
+        return (self._path, self._body, bytes(reply.body)) if reply.status == 200 else None
 
     def _has_shape(self, reply: HttpReply) -> bool:
         _, name, count = QUESTION_PATHS[self._path]

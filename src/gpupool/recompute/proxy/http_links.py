@@ -48,6 +48,8 @@ class HttpLink(Link):
             self._spoil("it answered with what is no HTTP")
             return
         if self._whole:
+            if self._fresh:
+                self.remember_session()
             attempt, self.attempt = self.attempt, None
             self._finish(attempt)
 

@@ -4,10 +4,13 @@ A link knows nothing of retries. It tells its owner that an answer is whole, or 
 """
 
 import asyncio
+import ssl
 from typing import TYPE_CHECKING, Protocol, cast
 
 from gpupool.recompute.proxy.framing import FRAME_MOST, HEADER, KEEP_ALIVE, FrameError, frame_end
 from gpupool.recompute.proxy.nodes import Kind, Node
+from gpupool.recompute.proxy.tls import TlsConnection
+from gpupool.recompute.tls_words import of_asking
 
 if TYPE_CHECKING:
     from gpupool.recompute.proxy.exchanges import Attempt
@@ -36,12 +39,19 @@ class Link(asyncio.Protocol):
         self.attempt: Attempt | None = None
         self.uses = 0
         self.idle_since = 0.0
+        self._fresh = True
         self._owner = owner
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Count among the node's connections."""
         self._transport = cast("asyncio.Transport", transport)
         self.node.open.add(self)
+
+    def remember_session(self) -> None:
+        """Let the node's next TLS connection resume this one's session; it is known once something was read."""
+        transport, self._fresh = self._transport, False
+        if isinstance(transport, TlsConnection) and transport.session is not None:
+            self.node.session = (transport.context, transport.session)
 
     def ask(self, attempt: "Attempt", data: bytes) -> None:
         """Send a request; its answer, or the break, goes to the owner."""
@@ -54,9 +64,7 @@ class Link(asyncio.Protocol):
         self._leave()
         attempt, self.attempt = self.attempt, None
         if attempt is not None:
-            self._owner.broke(
-                self, attempt, "it closed the connection" if exc is None else str(exc) or "reset"
-            )
+            self._owner.broke(self, attempt, _end_words(exc))
 
     def close(self) -> None:
         """End the connection without telling anybody; what was asked is given up."""
@@ -80,6 +88,12 @@ class Link(asyncio.Protocol):
         self.close()
         if attempt is not None:
             self._owner.broke(self, attempt, why)
+
+
+def _end_words(exc: Exception | None) -> str:
+    if isinstance(exc, ssl.SSLError):
+        return f"it {of_asking(exc).what}"
+    return "it closed the connection" if exc is None else str(exc) or "reset"
 
 
 class FrameLink(Link):
@@ -113,6 +127,8 @@ class FrameLink(Link):
             self._buffer[:] = data
             return
         self._buffer.clear()
+        if self._fresh:
+            self.remember_session()
         whole = len(data) == end
         self.attempt = None
         self._owner.answered(self, attempt, data if whole else data[:end], reusable=whole)

@@ -231,13 +231,16 @@ async def _jobs(core: ProxyCore, port: int) -> list[_Job]:
     """Take the nodes there are, and return what keeps them true; a node that is this proxy ends the start."""
     settings = core.settings
     operations = Operations(core, port)
-    wishes = wishes_of_arguments(settings.nodes)
+    core.border.warn_if_open(settings.host)
+    wishes = wishes_of_arguments(settings.nodes, settings.trust)
     for wish in wishes:
         if wish.port == port and await is_own_address(wish.host, settings.host):
             raise InvalidInputError(
                 f"The node {wish.name} is this proxy itself.",
                 remedy="Give the proxy another port with -p, or name the server's real address with -n.",
             )
+        if wish.trust is not None:
+            core.keyring.check(wish.trust)
     core.directory.replace("arguments", wishes)
     jobs: list[_Job] = [core.tick(), NodeWatch(core, port).run(), operations.run()]
     if settings.nodes_file is not None:

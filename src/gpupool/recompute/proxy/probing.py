@@ -8,12 +8,16 @@ any number of times. A connection alone proves little, for a hung server takes t
 
 import asyncio
 import json
+import ssl
 from dataclasses import dataclass, field
 from typing import Final
 
+from gpupool.core.errors import EnvironmentProblemError
+from gpupool.recompute.proxy.connecting import NoConnectionError, open_stream
 from gpupool.recompute.proxy.framing import FRAME_MOST, HEADER
 from gpupool.recompute.proxy.http_links import REPLY_LIMIT
 from gpupool.recompute.proxy.nodes import Kind, Node
+from gpupool.recompute.proxy.trust import Keyring
 
 CONNECT_SECONDS: Final = 1.5
 HTTP_SECONDS: Final = 1.5
@@ -31,21 +35,21 @@ class Finding:
     proxies: frozenset[str] = frozenset()
     view: dict[str, object] | None = field(default=None)
     why: str = ""
+    remedy: str | None = None
 
 
-async def ask_server(node: Node) -> Finding:
+async def ask_server(node: Node, keyring: Keyring) -> Finding:
     """Ask a node what it is; never raises for what the node does."""
     try:
-        async with asyncio.timeout(CONNECT_SECONDS):
-            reader, writer = await asyncio.open_connection(node.wish.host, node.wish.port, limit=REPLY_LIMIT)
-    except (OSError, TimeoutError) as error:
-        reason = (
-            "no connection in time" if isinstance(error, TimeoutError) else (error.strerror or str(error))
-        )
-        return Finding(reachable=False, why=reason.lower())
+        token = keyring.authorization(node.trust)
+        reader, writer = await open_stream(node, keyring, CONNECT_SECONDS, REPLY_LIMIT)
+    except NoConnectionError as error:
+        return Finding(reachable=False, why=error.why, remedy=error.remedy)
+    except EnvironmentProblemError as error:
+        return Finding(reachable=False, why=error.message, remedy=error.remedy)
     head = body = b""
     try:
-        writer.write(b"GET /v1/server HTTP/1.1\r\nHost: gpupool\r\nConnection: close\r\n\r\n")
+        writer.write(b"GET /v1/server HTTP/1.1\r\nHost: gpupool\r\n" + token + b"Connection: close\r\n\r\n")
         async with asyncio.timeout(HTTP_SECONDS):
             head = await reader.readuntil(b"\r\n\r\n")
             if head.startswith(b"HTTP/1."):
@@ -54,7 +58,23 @@ async def ask_server(node: Node) -> Finding:
         body = b""
     finally:
         writer.close()
+    if not (head or node.trust.tls or node.kinds) and await _speaks_tls(node):
+        why = "it takes TLS only, and is asked without"
+        return Finding(reachable=False, why=why, remedy="Give the node tls, tls=CA_FILE or tls=sha256:HEX.")
     return _finding(head, body)
+
+
+async def _speaks_tls(node: Node) -> bool:
+    """Tell whether a node that says nothing to plain words, and of which nothing is known yet, wants TLS."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            _, writer = await asyncio.open_connection(node.wish.host, node.wish.port, ssl=context)
+    except (OSError, TimeoutError):
+        return False
+    writer.transport.abort()
+    return True
 
 
 async def _body(reader: asyncio.StreamReader, head: bytes) -> bytes:
@@ -82,8 +102,12 @@ def _finding(head: bytes, body: bytes) -> Finding:
     view = _view(body)
     well = " 200 " in first and view is not None and view.get("state") == "ready"
     why = "" if well else f"it answered {first[:60]!r} and is not ready"
+    remedy = None
+    if " 401 " in first:
+        what = "a client certificate" if b"certificate" in body else "a token that this proxy does not bring"
+        why, remedy = f"it wants {what}", "Give the node token-file=FILE, or cert=FILE and key=FILE."
     kinds = frozenset(told) if proxies else frozenset({Kind.HTTP})
-    return Finding(reachable=True, kinds=kinds, well=well, proxies=proxies, view=view, why=why)
+    return Finding(reachable=True, kinds=kinds, well=well, proxies=proxies, view=view, why=why, remedy=remedy)
 
 
 def _view(body: bytes) -> dict[str, object] | None:
@@ -94,12 +118,11 @@ def _view(body: bytes) -> dict[str, object] | None:
     return fields if isinstance(fields, dict) else None
 
 
-async def ask_frame(node: Node) -> bool:
+async def ask_frame(node: Node, keyring: Keyring) -> bool:
     """Tell whether a Gigahorse server answers a request that it has answered before; without one, connects only."""
     try:
-        async with asyncio.timeout(CONNECT_SECONDS):
-            reader, writer = await asyncio.open_connection(node.wish.host, node.wish.port)
-    except (OSError, TimeoutError):
+        reader, writer = await open_stream(node, keyring, CONNECT_SECONDS)
+    except NoConnectionError:
         return False
     try:
         if not node.last_frame:

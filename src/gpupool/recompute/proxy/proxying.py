@@ -11,6 +11,7 @@ from typing import Final
 
 import structlog
 
+from gpupool.recompute.proxy.border import Border
 from gpupool.recompute.proxy.clients import Client, Doorman
 from gpupool.recompute.proxy.dispatching import Dispatcher
 from gpupool.recompute.proxy.frame_clients import FrameClient
@@ -21,6 +22,8 @@ from gpupool.recompute.proxy.nodes import Directory, Kind
 from gpupool.recompute.proxy.requestlog import RequestLog
 from gpupool.recompute.proxy.settings import ProxySettings
 from gpupool.recompute.proxy.tallies import Tallies
+from gpupool.recompute.proxy.trust import Keyring
+from gpupool.recompute.proxy.verdicts import Judge
 
 TICK_SECONDS: Final = 0.025
 _CLIENTS_EVERY: Final = 40
@@ -51,15 +54,31 @@ class ProxyCore:
         self.inheriting = False
         """Another proxy may still send clients."""
         self._quiet = asyncio.Event()
+        self.border = Border(settings.border, clock)
+        self.keyring = Keyring(clock)
+        self.keyring.check(settings.trust)
         self.directory = Directory()
+        self.directory.default_trust = settings.trust
         self.request_log = request_log or RequestLog(enabled=False)
         self.tallies = self.request_log.count_into(Tallies(settings.silent_seconds), clock)
-        self.frames = Dispatcher(Kind.FRAMES, self.directory, settings.sockets, self.request_log, clock)
-        self.http = Dispatcher(Kind.HTTP, self.directory, settings.http_sockets, self.request_log, clock)
+        self.judge = Judge(clock, enabled=settings.check_answers)
+        self.frames = self._dispatcher(Kind.FRAMES, settings.sockets)
+        self.http = self._dispatcher(Kind.HTTP, settings.http_sockets)
         self.directory.changed = self.nodes_changed
         self.local = LocalPages(self)
         self._numbers = count(1)
         self._id_stem = f"req-{instance_id[-8:]}"
+
+    def _dispatcher(self, kind: Kind, sockets: int) -> Dispatcher:
+        return Dispatcher(
+            kind,
+            self.directory,
+            sockets,
+            self.request_log,
+            self.clock,
+            keyring=self.keyring,
+            judge=self.judge if kind is Kind.HTTP else None,
+        )
 
     @property
     def dispatchers(self) -> tuple[Dispatcher, Dispatcher]:

@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Final
 
 from gpupool.core.errors import InvalidInputError
+from gpupool.recompute.proxy.border import BorderFiles
 from gpupool.recompute.proxy.framing import FRAME_MOST
+from gpupool.recompute.proxy.trust import Trust
 
 DEFAULT_PORT: Final = 11989
 FRAME_LIMIT: Final = 64 * 1024
@@ -52,6 +54,12 @@ class ProxySettings:
     alert_url: str | None = field(default=None, repr=False)
     """Where alerts are posted as JSON; its path may be a secret."""
     log_level: str = "INFO"
+    border: BorderFiles = field(default_factory=BorderFiles)
+    """Who may ask."""
+    trust: Trust = field(default_factory=Trust)
+    """How nodes are reached that say nothing else."""
+    check_answers: bool = True
+    """Whether answers of servers of ours are checked."""
 
     def __post_init__(self) -> None:
         """Raise InvalidInputError where a value is out of its range."""

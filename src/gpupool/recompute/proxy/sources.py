@@ -12,6 +12,7 @@ import structlog
 from gpupool.core.errors import GpupoolError, InvalidInputError
 from gpupool.recompute.addresses import parse_address, parse_addresses
 from gpupool.recompute.proxy.nodes import Directory, Kind, NodeWish
+from gpupool.recompute.proxy.trust import OPTION_WORDS, Trust, trust_of
 
 if TYPE_CHECKING:
     from gpupool.contracts.feed import EndpointsView
@@ -21,33 +22,48 @@ MOST_FILE_BYTES: Final = 1024 * 1024
 log = structlog.get_logger(__name__)
 
 
-def wishes_of_arguments(nodes: tuple[str, ...]) -> list[NodeWish]:
-    """Return the nodes given with ``-n``; raise InvalidInputError where one is no address."""
-    return [NodeWish(host, port) for host, port in parse_addresses(nodes)]
+def wishes_of_arguments(nodes: tuple[str, ...], trust: Trust | None = None) -> list[NodeWish]:
+    """Return the nodes given with ``-n``: lists of addresses, or one address with options as in the file.
+
+    ``trust`` is what options about TLS and tokens build on. Raises InvalidInputError where one is no address.
+    """
+    plain = tuple(text for text in nodes if len(text.split()) == 1)
+    wishes = [NodeWish(host, port) for host, port in parse_addresses(plain)]
+    for text in nodes:
+        words = text.split()
+        if len(words) != 1:
+            try:
+                wishes.append(_wish(words or [""], trust or Trust()))
+            except ValueError as error:
+                raise InvalidInputError(f"The node {text[:100]!r} is not valid: {error}.") from error
+    return wishes
 
 
-def wishes_of_text(text: str) -> list[NodeWish]:
+def wishes_of_text(text: str, trust: Trust | None = None) -> list[NodeWish]:
     """Return the nodes of a file: ``host[:port] [weight=2] [sockets=24] [kind=frames|http] [drain]`` a line.
 
-    Lines that are empty or begin with ``#`` say nothing. Raises InvalidInputError that names the line.
+    What `trust.trust_of` reads may follow too. Lines that are empty or begin with ``#`` say nothing. Raises
+    InvalidInputError that names the line.
     """
     wishes = []
     for number, line in enumerate(text.splitlines(), start=1):
         words = line.partition("#")[0].split()
         if words:
             try:
-                wishes.append(_wish(words))
+                wishes.append(_wish(words, trust or Trust()))
             except (InvalidInputError, ValueError) as error:
                 raise InvalidInputError(
                     f"Line {number} of the list of nodes is not valid: {error}",
-                    remedy="Write HOST[:PORT], then weight=, sockets=, kind=frames|http or drain as needed.",
+                    remedy="Write HOST[:PORT], then weight=, sockets=, kind=frames|http or drain as needed, and "
+                    f"{OPTION_WORDS} for TLS and tokens.",
                 ) from error
     return wishes
 
 
-def _wish(words: list[str]) -> NodeWish:
+def _wish(words: list[str], default: Trust) -> NodeWish:
     host, port = parse_address(words[0])
     weight, sockets, kind, draining = 1.0, None, None, False
+    about_trust = []
     for word in words[1:]:
         name, _, value = word.partition("=")
         if name == "weight":
@@ -59,15 +75,16 @@ def _wish(words: list[str]) -> NodeWish:
         elif word == "drain":
             draining = True
         else:
-            raise ValueError(f"{word!r} is not known")
+            about_trust.append(word)
     if not 0 < weight <= 1000:
         raise ValueError("a weight is above 0 and at most 1000")
     if sockets is not None and not 1 <= sockets <= 4096:
         raise ValueError("sockets are 1 to 4096")
-    return NodeWish(host, port, weight, sockets, kind, draining)
+    trust = trust_of(about_trust, default) if about_trust else None
+    return NodeWish(host, port, weight, sockets, kind, draining, trust)
 
 
-def read_nodes_file(path: Path) -> list[NodeWish]:
+def read_nodes_file(path: Path, trust: Trust | None = None) -> list[NodeWish]:
     """Return the nodes that a file names; raise InvalidInputError where it cannot be read or is not valid."""
     try:
         if path.stat().st_size > MOST_FILE_BYTES:
@@ -75,7 +92,7 @@ def read_nodes_file(path: Path) -> list[NodeWish]:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInputError(f"The list of nodes {path} cannot be read: {error}.") from error
-    return wishes_of_text(text)
+    return wishes_of_text(text, trust)
 
 
 class NodesFile:
@@ -85,7 +102,7 @@ class NodesFile:
         self._path = path
         self._directory = directory
         self._stamp = _stamp(path)
-        directory.replace("file", read_nodes_file(path))
+        directory.replace("file", read_nodes_file(path, directory.default_trust))
 
     async def run(self) -> None:
         """Take the file whenever it has changed."""
@@ -100,7 +117,7 @@ class NodesFile:
             return
         self._stamp = stamp
         try:
-            wishes = read_nodes_file(self._path)
+            wishes = read_nodes_file(self._path, self._directory.default_trust)
         except GpupoolError as error:
             log.warning("nodes_file_ignored", why=error.message, remedy=error.remedy)
             return
@@ -134,6 +151,7 @@ def take_feed(view: "EndpointsView", directory: Directory) -> None:
                 sockets=max(4, endpoint.concurrency * 4),
                 kind=Kind.HTTP,
                 draining=endpoint.state == "draining",
+                speaks_tls=endpoint.tls,
             )
         )
     directory.replace("feed", wishes)

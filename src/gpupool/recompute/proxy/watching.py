@@ -63,13 +63,13 @@ class NodeWatch:
 
     async def _probe(self, node: Node) -> None:
         if node.certain and node.kinds == {Kind.FRAMES}:
-            well = await ask_frame(node)
+            well = await ask_frame(node, self._core.keyring)
             self._tell(self._core.frames, node, well=well)
             return
         if await self._is_this_proxy(node):
             self._refuse(node, "it is this proxy itself")
             return
-        self._learn(node, await ask_server(node))
+        self._learn(node, await ask_server(node, self._core.keyring))
 
     def _learn(self, node: Node, finding: Finding) -> None:
         core = self._core
@@ -90,7 +90,7 @@ class NodeWatch:
             finding = finding if not silent else Finding(reachable=True, why="it does not answer")
         elif not node.kinds and node.trouble is None:
             node.trouble = finding.why
-            log.warning("node_unreachable", node=node.name, why=finding.why)
+            log.warning("node_unreachable", node=node.name, why=finding.why, remedy=finding.remedy)
         if changed:
             core.nodes_changed()
         for dispatcher in core.dispatchers:
