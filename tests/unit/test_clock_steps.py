@@ -14,6 +14,7 @@ from control_stage import ScriptedAgent, stage
 from fleet_samples import NOON
 from gpupool.contracts.problems import Problem
 from gpupool.control.http.signatures import ReplayGuard
+from gpupool.control.links import Links
 from gpupool.core.clock import FakeClock
 from gpupool.core.errors import UnauthorizedError
 from gpupool.core.keys import MAX_SKEW_SECONDS
@@ -87,6 +88,17 @@ async def test_a_back_off_is_not_stretched_by_a_clock_that_is_set_back(tmp_path:
         clock.step_wall(-24 * HOUR)
         on.pool.changes.announce()
         await on.until("/v1/workloads/demo", lambda found: found["live"])
+
+
+def test_a_node_that_can_only_join_is_not_heard() -> None:
+    """Its clock is off, so that all it signs is refused; the join token alone must not keep its endpoints in the feed."""
+    clock = FakeClock()
+    links = Links(clock)
+    links.expect("new")
+    links.heard("old")
+    clock.advance(15)
+    links.expect("old")
+    assert links.gone_silent(10) == ["new", "old"]
 
 
 def test_a_pause_holds_as_long_as_it_can_be_one() -> None:

@@ -100,6 +100,11 @@ class Links:
         link.heard, link.heard_at = self._clock.monotonic(), self._clock.now()
         return link
 
+    def expect(self, node_id: str) -> None:
+        """Note that the node has joined and will speak. Joining again is no sign of life: whoever holds the token can."""
+        if node_id not in self._links:
+            self.heard(node_id)
+
     def leaving(self) -> frozenset[str]:
         """Return the nodes whose agents are stopping: nothing new should go there."""
         return frozenset(node for node, link in self._links.items() if link.leaving)

@@ -27,6 +27,13 @@ class ProcessIdentity:
         found = identify(self.pid)
         return found == self
 
+    def age(self) -> float:
+        """Return the seconds since its start, also when it is gone by now; setting the wall clock changes nothing.
+
+        Only for a process of this boot.
+        """
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - self.start_ticks / os.sysconf("SC_CLK_TCK")
+
     def signal(self, number: signal.Signals, *, group: bool = False) -> bool:
         """Send a signal to this very process, or to the group it leads; False when it is gone."""
         with self._pidfd() as descriptor:

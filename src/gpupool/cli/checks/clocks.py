@@ -4,7 +4,6 @@ Signed requests are refused when the clocks of both sides differ by more than fi
 """
 
 import ctypes
-import os
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -60,8 +59,7 @@ def check_kept(synchronized: Callable[[], bool | None] = kernel_synchronized) ->
 
 def started_at(process: ProcessIdentity) -> float:
     """Return when a process started by the wall clock of now (Unix seconds), reckoned from its ticks since boot."""
-    running = time.clock_gettime(time.CLOCK_BOOTTIME) - process.start_ticks / os.sysconf("SC_CLK_TCK")
-    return time.time() - running
+    return time.time() - process.age()
 
 
 def check_step(started: float, recorded: float) -> Finding:

@@ -70,7 +70,7 @@ async def join_node(pool: PoolHere, request: JoinRequest) -> Response:
     """Make a node known under its public key; takes the join token."""
     async with pool.change() as change:
         node = await join(change, request)
-    pool.links.heard(node.id)
+    pool.links.expect(node.id)
     return answer(JoinReply(node_id=node.id))
 
 

@@ -41,7 +41,7 @@ class RunRecord:
     """Made anew for every launch; a health answer that names another one is a stranger's."""
     process: ProcessIdentity | None = None
     launched_at: float = 0.0
-    """Unix seconds of the last launch."""
+    """Unix seconds of the last launch, for people; spans are taken from the process's own start."""
     restarts: int = 0
     """Restarts in place, all told."""
     streak: int = 0

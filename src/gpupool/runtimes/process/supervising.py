@@ -261,7 +261,7 @@ class Supervisor:
         process = self.record.process
         if process is None:
             raise RuntimeError("only a launched run is watched")
-        judge = self._judge()
+        judge = self._judge(process)
         with ExitWatch(process) as exit_watch:
             waits = {
                 asyncio.ensure_future(exit_watch.wait()): "exit",
@@ -282,7 +282,7 @@ class Supervisor:
             await self._clear(process, exited="exit" in causes)
             code = collect(process)
         if "exit" in causes:
-            spent = time.time() - self.record.launched_at
+            spent = process.age()
             said = await asyncio.to_thread(last_words, self._folder.output, self._written)
             reason = exit_reason(code, spent, said)
             return with_closed_path(reason, self._closed) if code and code > 0 else reason
@@ -319,9 +319,9 @@ class Supervisor:
         self._state = state
         self._context.changed()
 
-    def _judge(self) -> HealthJudge:
+    def _judge(self, process: ProcessIdentity) -> HealthJudge:
         timings = self._context.policy.health
-        age = max(0.0, time.time() - self.record.launched_at)
+        age = process.age()
         allowed = self.order.start_timeout_seconds
         if self._adopted:
             # It may be past its start time-out; it still gets the patience of one that was healthy.
