@@ -21,6 +21,7 @@ from gpupool.core.errors import InvalidInputError
 
 SECONDS: Final = 10.0
 _MOST_WORDS: Final = 300
+_LAST_WORDS_SECONDS: Final = 0.5
 _MOST_HEAD: Final = 16 * 1024
 _OURS: Final = "GPUPOOL_"
 
@@ -57,7 +58,8 @@ class CommandHook:
     async def send(self, message: bytes) -> None:
         """Run it; exit status 0 means delivered."""
         try:
-            process = await asyncio.create_subprocess_exec(
+            transport, run = await asyncio.get_running_loop().subprocess_exec(
+                _Run,
                 self._program,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.DEVNULL,
@@ -67,50 +69,59 @@ class CommandHook:
             )
         except OSError as error:
             raise HookError(f"it cannot be started: {error.strerror or error}") from error
-        told = asyncio.ensure_future(_first_words(cast("asyncio.StreamReader", process.stderr)))
         try:
+            run.feed(transport, message)
             async with asyncio.timeout(self._seconds):
-                await _feed(cast("asyncio.StreamWriter", process.stdin), message)
-                status = await process.wait()
-            await asyncio.wait({told}, timeout=0.5)
+                await run.ended.wait()
+            with contextlib.suppress(TimeoutError):
+                # Something that it has left behind may still hold its standard error.
+                await asyncio.wait_for(run.told.wait(), _LAST_WORDS_SECONDS)
         except TimeoutError as error:
             raise HookError(f"it did not end within {self._seconds:g} s and was ended") from error
         finally:
-            _end(process)
-            told.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                words = await told
-        if status != 0:
-            raise HookError(f"it ended with status {status}{f': {words}' if words else ''}")
+            await run.end(transport)
+        if status := transport.get_returncode():
+            raise HookError(f"it ended with status {status}{run.words}")
 
 
-async def _feed(stdin: asyncio.StreamWriter, message: bytes) -> None:
-    # A program that does not read its input is free not to.
-    with contextlib.suppress(ConnectionError):
-        stdin.write(message)
-        await stdin.drain()
-        stdin.close()
-        await stdin.wait_closed()
+class _Run(asyncio.SubprocessProtocol):
+    """A started program: when it ends, and the first words of its standard error, however much that is."""
 
+    def __init__(self) -> None:
+        self.ended = asyncio.Event()
+        self.told = asyncio.Event()
+        self._said = b""
 
-async def _first_words(stderr: asyncio.StreamReader) -> str:
-    """Read to the end, however much it is, and return the beginning."""
-    words = b""
-    try:
-        while piece := await stderr.read(4096):
-            words += piece[: _MOST_WORDS - len(words)]
-    except asyncio.CancelledError:
-        pass
-    return " ".join(words.decode("utf-8", "replace").split())
+    @property
+    def words(self) -> str:
+        said = " ".join(self._said.decode("utf-8", "replace").split())
+        return f": {said}" if said else ""
 
+    def feed(self, transport: asyncio.SubprocessTransport, message: bytes) -> None:
+        pipe = cast("asyncio.WriteTransport", transport.get_pipe_transport(0))
+        pipe.write(message)
+        pipe.write_eof()
 
-def _end(process: asyncio.subprocess.Process) -> None:
-    if process.returncode is None:
-        with contextlib.suppress(ProcessLookupError):
-            if sys.platform == "win32":
-                process.kill()
-            else:
-                os.killpg(process.pid, signal.SIGKILL)
+    async def end(self, transport: asyncio.SubprocessTransport) -> None:
+        if not self.ended.is_set():
+            with contextlib.suppress(ProcessLookupError):
+                if sys.platform == "win32":
+                    transport.kill()
+                else:
+                    os.killpg(transport.get_pid(), signal.SIGKILL)
+            await self.ended.wait()
+        transport.close()
+
+    def pipe_data_received(self, fd: int, data: bytes | str) -> None:
+        if isinstance(data, bytes):
+            self._said += data[: _MOST_WORDS - len(self._said)]
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        if fd == 2:
+            self.told.set()
+
+    def process_exited(self) -> None:
+        self.ended.set()
 
 
 class UrlHook:
