@@ -156,6 +156,29 @@ def test_a_dead_host_is_not_hammered_until_the_deadline() -> None:
     assert 10 <= len(farm.asked) <= 20
 
 
+def test_many_look_ups_do_not_bury_a_dead_host_and_each_of_them_says_what_is_wrong() -> None:
+    farm = Farm(a=REFUSED)
+
+    async def go() -> list[str]:
+        ends = await asyncio.gather(*(farm.look_up() for _ in range(50)), return_exceptions=True)
+        return [end.message for end in ends if isinstance(end, DeadlineError)]
+
+    messages = run(go())
+    assert len(messages) == 50
+    assert all("a failed" in message for message in messages)
+    assert len(farm.asked) <= 50 + 20
+
+
+def test_many_look_ups_that_wait_for_a_dead_host_are_all_answered_once_it_is_back() -> None:
+    farm = Farm(a=[REFUSED] * 60 + [(0.1, GOOD)])
+
+    async def go() -> list[Answer]:
+        return list(await asyncio.gather(*(farm.look_up(20.0) for _ in range(50))))
+
+    assert {answer.numbers for answer in run(go())} == {GOOD}
+    assert set(farm.outstanding()) == {0}
+
+
 def test_at_most_four_hosts_are_waited_for_and_still_every_one_gets_its_turn() -> None:
     farm = Farm(**dict.fromkeys("abcdef", NEVER), g=(0.01, GOOD))
     assert answered(farm)[0] == "g"

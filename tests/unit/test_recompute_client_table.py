@@ -1,5 +1,7 @@
 """The client's view of its hosts, with the hands of the clock turned by the test."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,6 +32,32 @@ def take(table: HostTable, now: float) -> str:
 
 def test_equal_hosts_take_turns(table: HostTable) -> None:
     assert sorted(take(table, 0.0) for _ in range(9)) == sorted("abc" * 3)
+
+
+def test_hosts_that_are_about_equally_fast_take_turns_even_under_a_light_load(table: HostTable) -> None:
+    for name, seconds in (("a", 0.100), ("b", 0.115), ("c", 0.500)):
+        answer(table, name, 0.0, seconds)
+    taken = []
+    for _ in range(4):
+        taken.append(take(table, 0.0))
+        table.ended(taken[-1])
+    assert taken == ["a", "b", "a", "b"]
+
+
+def test_a_failed_host_is_tried_in_growing_pauses_by_all_look_ups_together() -> None:
+    table, tries, now = HostTable(["a"], RETRY_S), [], 0.0
+    table.failed("a", now, "refused")
+    for _ in range(300):
+        if table.pick_failed(now) == "a":
+            tries.append(now)
+            table.failed("a", now, "refused")
+        now += 0.01
+    pauses = [round(later - sooner, 2) for sooner, later in pairwise(tries)]
+    assert pauses == sorted(pauses)
+    assert max(pauses) == pytest.approx(0.5, abs=0.02)
+    assert table.next_try() == pytest.approx(tries[-1] + 0.5)
+    answer(table, "a", now, 0.1)
+    assert table.pick_failed(now) == "a"
 
 
 def test_a_fast_host_gets_more_of_a_burst(table: HostTable) -> None:
@@ -69,10 +97,10 @@ def test_with_all_failed_the_least_recently_failed_is_asked_and_a_liar_last(tabl
     table.failed("b", 3.0, "refused")
     table.failed("c", 2.0, "refused")
     assert table.pick(4.0, KIND) is None
-    assert table.pick_failed() == "c"
-    assert table.pick_failed({"c"}) == "b"
-    assert table.pick_failed({"b", "c"}) == "a"
-    assert table.pick_failed({"a", "b", "c"}) is None
+    assert table.pick_failed(4.0) == "c"
+    assert table.pick_failed(4.0, {"c"}) == "b"
+    assert table.pick_failed(4.0, {"b", "c"}) == "a"
+    assert table.pick_failed(4.0, {"a", "b", "c"}) is None
 
 
 def test_a_quarantined_host_stays_so_whatever_it_answers(table: HostTable) -> None:
@@ -134,6 +162,6 @@ def test_whatever_happens_somebody_is_asked_and_silence_ends_before_the_deadline
         else:
             table.quarantine(name, now, "lied")
         table.ended(name)
-        assert (table.pick(now, KIND) or table.pick_failed()) in table.names
+        assert (table.pick(now, KIND) or table.pick_failed(now + 1.0)) in table.names
         assert all(0 < table.silence_limit(name, KIND, timeout_s) <= timeout_s / 2 for name in "abc")
         assert all(view.outstanding == 0 for view in table.view(now))

@@ -15,13 +15,11 @@ from gpupool.core.errors import DeadlineError, GpupoolError
 from gpupool.pos.errors import InvalidProofError
 from gpupool.recompute.client.local import NAME as LOCAL
 from gpupool.recompute.client.questions import Answer, Question
-from gpupool.recompute.client.table import HostTable
+from gpupool.recompute.client.table import FIRST_PAUSE_S, LONGEST_PAUSE_S, HostTable
 from gpupool.recompute.client.trouble import Follows, HostTroubleError
 
 MOST_AT_ONCE: Final = 4
 """Hosts asked the same question at one time."""
-_FIRST_PAUSE_S: Final = 0.05
-_LONGEST_PAUSE_S: Final = 0.5
 _TOLD_TROUBLES: Final = 4
 log = logging.getLogger(__name__)
 """The standard library's: this runs inside programs of others, whose output it must not disturb."""
@@ -59,7 +57,7 @@ class Lookup:
         self._troubles: dict[str, str] = {}
         self._sent = 0
         self._retry_at = self._began
-        self._pause_s = _FIRST_PAUSE_S
+        self._pause_s = FIRST_PAUSE_S
 
     async def run(self) -> Answer:
         """Return the first verified answer.
@@ -104,9 +102,12 @@ class Lookup:
             self._table.ended(attempt.host)
             self._table.silent(attempt.host, attempt.began, now, self._troubles[attempt.host])
 
+    def _closed(self) -> set[str]:
+        """Hosts that cannot be asked: they are at work on this, or cannot take it."""
+        return {attempt.host for attempt in self._running.values()} | self._unfit
+
     def _next_host(self, now: float) -> str | None:
-        at_work = {attempt.host for attempt in self._running.values()}
-        closed = at_work | self._unfit
+        closed = self._closed()
         fresh = self._table.pick(now, self._question.speed_class, closed | self._tried)
         if fresh is not None:
             return fresh
@@ -114,15 +115,15 @@ class Lookup:
             return LOCAL
         if self._doubts:
             return None
-        resting = self._table.pick_failed(closed | self._tried)
+        resting = self._table.pick_failed(now, closed | self._tried)
         if resting is not None:
             return resting
         if now < self._retry_at:
             return None
-        again = self._table.pick_failed(closed)
+        again = self._table.pick_failed(now, closed)
         if again is not None:
             self._retry_at = now + self._pause_s
-            self._pause_s = min(_LONGEST_PAUSE_S, self._pause_s * 2)
+            self._pause_s = min(LONGEST_PAUSE_S, self._pause_s * 2)
         return again
 
     def _start(self, host: str, now: float) -> None:
@@ -141,14 +142,21 @@ class Lookup:
         """Wait until an attempt ends or there may be something to start."""
         now = self._loop.time()
         moments = [a.overdue_at for a in self._running.values() if a.overdue_at > now]
-        if not moments and len(self._running) < MOST_AT_ONCE and self._retry_at > now:
-            moments = [self._retry_at]
+        if not moments and len(self._running) < MOST_AT_ONCE and not self._doubts:
+            moments = [moment for moment in self._next_tries() if moment > now]
         until = max(0.0, min([self._deadline, *moments]) - now)
         if not self._running:
             await asyncio.sleep(until)
             return set()
         done, _ = await asyncio.wait(self._running, timeout=until, return_when=asyncio.FIRST_COMPLETED)
         return done
+
+    def _next_tries(self) -> list[float]:
+        """Return the moments at which a host that failed may be tried: one not tried for this yet, or again."""
+        closed = self._closed()
+        untried, again = self._table.next_try(closed | self._tried), self._table.next_try(closed)
+        moments = [] if untried is None else [untried]
+        return moments if again is None else [*moments, max(again, self._retry_at)]
 
     def _settle(self, task: asyncio.Task[tuple[int, ...]]) -> Answer | None:
         """Take in how an attempt ended; return the answer where it is good."""
@@ -234,7 +242,8 @@ class Lookup:
                 self._troubles[attempt.host] = reason
             if overdue and attempt.host != LOCAL:
                 self._table.silent(attempt.host, attempt.began, now, reason)
-        told = [f"{host} {reason}" for host, reason in self._troubles.items()]
+        known = {view.name: view.reason for view in self._table.view(now) if view.reason is not None}
+        told = [f"{host} {reason}" for host, reason in (known | self._troubles).items()]
         more = f"; and {len(told) - _TOLD_TROUBLES} more" if len(told) > _TOLD_TROUBLES else ""
         raise DeadlineError(
             f"No recompute host gave the {self._question.kind} within {self._timeout_s:g} s: "

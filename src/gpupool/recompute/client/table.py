@@ -1,8 +1,10 @@
 """What the client knows of its hosts: who is good, who rests after a failure, who is fast. Pure; time is passed in.
 
-The load goes to the host expected to finish first. A failed host rests for the retry interval; when that is over,
-one look-up tries it and the others wait for what comes of it. A host that answered wrong is asked only when nobody
-else is left: its answers are verified, so it costs time and no look-up.
+The load goes to the host expected to finish first; hosts that are about equally good take turns. A failed host rests
+for the retry interval; when that is over, one look-up tries it and the others wait for what comes of it. Where no
+host is good, all look-ups together try a failed one in growing pauses, so that many of them do not bury a host that
+is just starting. A host that answered wrong is asked only when nobody else is left: its answers are verified, so it
+costs time and no look-up.
 """
 
 from collections.abc import Collection, Iterable
@@ -13,8 +15,13 @@ SILENCE_FLOOR_S: Final = 0.5
 _SILENCE_FACTOR: Final = 4.0
 _WEIGHT: Final = 0.2
 """How much the newest time counts."""
-_FORGET_S: Final = 60.0
+_FORGET_S: Final = 5.0
 """A bad time counts half after this long, so that a host that was slow once is tried again."""
+_EQUAL: Final = 1.25
+_EQUAL_S: Final = 0.02
+"""Hosts that finish within so many times the best one's time, or so many seconds later, take turns: less is chance."""
+FIRST_PAUSE_S: Final = 0.05
+LONGEST_PAUSE_S: Final = 0.5
 
 
 @dataclass(slots=True)
@@ -41,6 +48,9 @@ class _Record:
     """By speed class."""
     failed_at: float | None = None
     rests_until: float = 0.0
+    failures_in_row: int = 0
+    next_try: float = 0.0
+    """From when on it may be tried although it rests."""
     reason: str | None = None
     quarantined: bool = False
     answered_at: float = float("-inf")
@@ -86,16 +96,29 @@ class HostTable:
         if not good:
             return None
         finish = self._expected(good, speed_class, now)
-        return min(good, key=lambda name: (finish[name], good[name].picked))
+        best = min(finish.values())
+        most = max(best * _EQUAL, best + _EQUAL_S)
+        return min((name for name in good if finish[name] <= most), key=lambda name: good[name].picked)
 
-    def pick_failed(self, exclude: Collection[str] = ()) -> str | None:
-        """Return the least recently failed host, good ones first and quarantined ones last."""
-        candidates = [(name, record) for name, record in self._records.items() if name not in exclude]
+    def pick_failed(self, now: float, exclude: Collection[str] = ()) -> str | None:
+        """Return the least recently failed host that may be tried now, good ones first and quarantined ones last.
+
+        None where there is no other host, or all were tried a moment ago: see `next_try`.
+        """
+        candidates = [c for c in self._records.items() if c[0] not in exclude and c[1].next_try <= now]
         if not candidates:
             return None
-        return min(
+        name, record = min(
             candidates, key=lambda c: (c[1].quarantined, c[1].failed_at or float("-inf"), c[1].picked)
-        )[0]
+        )
+        if record.failed_at is not None:
+            record.next_try = now + _pause(record)
+        return name
+
+    def next_try(self, exclude: Collection[str] = ()) -> float | None:
+        """Return the moment from which `pick_failed` gives a host; None where there is none at all."""
+        moments = [record.next_try for name, record in self._records.items() if name not in exclude]
+        return min(moments, default=None)
 
     def started(self, name: str) -> None:
         """Count a look-up that was sent to a host."""
@@ -116,6 +139,7 @@ class HostTable:
         speed.learn(seconds, outstanding, now)
         record.answered_at = now
         record.answers += 1
+        record.failures_in_row, record.next_try = 0, 0.0
         if not record.quarantined:
             record.failed_at, record.reason, record.rests_until = None, None, 0.0
 
@@ -125,6 +149,8 @@ class HostTable:
         news = record.reason != reason
         record.failed_at, record.reason = now, reason
         record.failures += 1
+        record.failures_in_row += 1
+        record.next_try = now + _pause(record)
         record.rests_until = now + (self._retry_interval_s if rest_s is None else rest_s)
         return news
 
@@ -187,3 +213,8 @@ class HostTable:
             age = max(0.0, now - speed.learnt_at)
             expected[name] = least + (speed.expected(next_one) - least) * 0.5 ** (age / _FORGET_S)
         return expected
+
+
+def _pause(record: _Record) -> float:
+    """Return the seconds from one try of a failed host to the next."""
+    return min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(max(0, record.failures_in_row - 1), 10))
