@@ -7,13 +7,16 @@ import typer
 
 from gpupool.cli import (
     recompute_alerts,
+    recompute_asking,
     recompute_clients,
+    recompute_farm,
     recompute_nodes,
     recompute_proxy,
-    recompute_tools,
+    recompute_setup,
     recompute_top,
 )
 from gpupool.cli import recompute_flags as flags
+from gpupool.cli.shared_options import takes_groups
 
 app = typer.Typer(help="Recover proof bits of compressed plots for harvesters.", no_args_is_help=True)
 app.command("proxy")(recompute_proxy.proxy)
@@ -21,11 +24,11 @@ app.add_typer(recompute_nodes.app, name="nodes")
 app.command("top")(recompute_top.top)
 app.command("clients")(recompute_clients.clients)
 app.add_typer(recompute_alerts.app, name="alerts")
-app.command("check")(recompute_tools.check)
-app.command("lookup")(recompute_tools.lookup)
-app.command("farm")(recompute_tools.farm)
-app.command("doctor")(recompute_tools.doctor)
-app.command("env")(recompute_tools.env)
+app.command("check")(recompute_asking.check)
+app.command("lookup")(recompute_asking.lookup)
+app.command("farm")(recompute_farm.farm)
+app.command("doctor")(recompute_setup.doctor)
+app.command("env")(recompute_setup.env)
 
 
 @app.callback()
@@ -34,26 +37,20 @@ def root() -> None:
 
 
 @app.command()
+@takes_groups
 def serve(
+    *,
     host: Annotated[
         str | None, typer.Option(help="Address to listen on [127.0.0.1]; others open it to the network.")
     ] = None,
-    port: flags.Port = None,
-    threads: flags.Threads = None,
-    cuda_devices: flags.CudaDevices = None,
-    opencl_devices: flags.OpenClDevices = None,
-    cuda: flags.CudaIndexes = None,
-    opencl: flags.OpenClIndexes = None,
+    listen: flags.ListenOptions,
     queue: Annotated[
         int | None, typer.Option(help="Requests that may wait before the next is refused [64].")
     ] = None,
     drain: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="Time for work in progress at a stop [5].")
     ] = None,
-    token_file: flags.TokenFile = None,
-    tls_cert: flags.TlsCert = None,
-    tls_key: flags.TlsKey = None,
-    client_ca: flags.ClientCa = None,
+    guard: flags.GuardOptions,
     external: Annotated[
         Path | None,
         typer.Option(metavar="PATH", help="Run and watch your own Gigahorse chia_recompute_server instead."),
@@ -74,28 +71,21 @@ def serve(
     It compiles its kernels at the first start (some seconds) and reports ready on /readyz once it has recovered a
     known proof. CHIAPOS_MAX_CORES and the other variables that farms set are honoured.
     """
-    cards = flags.Cards(cuda_devices, opencl_devices, cuda or [], opencl or [])
     if external is not None:
         flags.start_external(
-            cards,
-            given={"program": external, "host": host, "port": port, "threads": threads}
-            | {"memory_mb": memory_mb, "register": register, "stop_seconds": drain},
-            refused={"--queue": queue, "--token-file": token_file, "--tls-cert": tls_cert}
-            | {"--tls-key": tls_key, "--client-ca": client_ca},
+            listen,
+            given={"program": external, "host": host, "stop_seconds": drain}
+            | {"memory_mb": memory_mb, "register": register},
+            refused={"--queue": queue} | guard.flags(),
             log_level=log_level,
         )
         return
     flags.refuse_without_external({"--memory-mb": memory_mb, "--register": register})
     flags.start(
-        cards,
+        listen,
         recompute_host=host,
-        recompute_port=port,
-        recompute_threads=threads,
         recompute_queue_room=queue,
         recompute_drain_seconds=drain,
-        recompute_token_file=token_file,
-        recompute_tls_cert=tls_cert,
-        recompute_tls_key=tls_key,
-        recompute_client_ca=client_ca,
         log_level=log_level,
+        **guard.settings(),
     )

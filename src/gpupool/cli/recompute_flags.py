@@ -3,64 +3,81 @@
 Letters and meanings are those of the original program, so that a start script needs no change.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-Port = Annotated[
-    int | None, typer.Option("--port", "-p", help="Port to listen on [11989]; 0 takes a free one.")
-]
-Threads = Annotated[
-    int | None,
-    typer.Option(
-        "--threads",
-        "-r",
-        help="Threads that compute [CHIAPOS_MAX_CORES, else 16], never more than cores; 0 or less: all cores.",
-    ),
-]
-CudaDevices = Annotated[
-    int | None,
-    typer.Option("--cuda-devices", "-G", min=0, help="Most CUDA cards [CHIAPOS_MAX_CUDA_DEVICES, else all]."),
-]
-OpenClDevices = Annotated[
-    int | None,
-    typer.Option(
-        "--opencl-devices", "-O", min=0, help="Most OpenCL cards [CHIAPOS_MAX_OPENCL_DEVICES, else all]."
-    ),
-]
-CudaIndexes = Annotated[
-    list[str] | None,
-    typer.Option("--cuda", "-g", metavar="INDEX", help="CUDA cards from 0: 0,1 or repeated [all]."),
-]
-OpenClIndexes = Annotated[
-    list[str] | None,
-    typer.Option("--opencl", "-c", metavar="INDEX", help="OpenCL cards from 0: 0,1 or repeated [all]."),
-]
-TokenFile = Annotated[
-    Path | None, typer.Option(help="Bearer tokens, one a line; requests must bring one of them.")
-]
-TlsCert = Annotated[
-    Path | None, typer.Option(help="Certificate (PEM): turns TLS on, and plain clients away.")
-]
-TlsKey = Annotated[Path | None, typer.Option(help="Key of the certificate (PEM).")]
-ClientCa = Annotated[Path | None, typer.Option(help="Authority (PEM) of clients' certificates: mutual TLS.")]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenOptions:
+    """Where a server listens, how many threads it has and which cards; None or empty where a flag was not given."""
+
+    port: Annotated[
+        int | None, typer.Option("--port", "-p", help="Port to listen on [11989]; 0 takes a free one.")
+    ] = None
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            "--threads",
+            "-r",
+            help="Threads that compute [CHIAPOS_MAX_CORES, else 16], never more than cores; 0 or less: all cores.",
+        ),
+    ] = None
+    cuda_devices: Annotated[
+        int | None,
+        typer.Option(
+            "--cuda-devices", "-G", min=0, help="Most CUDA cards [CHIAPOS_MAX_CUDA_DEVICES, else all]."
+        ),
+    ] = None
+    opencl_devices: Annotated[
+        int | None,
+        typer.Option(
+            "--opencl-devices", "-O", min=0, help="Most OpenCL cards [CHIAPOS_MAX_OPENCL_DEVICES, else all]."
+        ),
+    ] = None
+    cuda: Annotated[
+        list[str] | None,
+        typer.Option("--cuda", "-g", metavar="INDEX", help="CUDA cards from 0: 0,1 or repeated [all]."),
+    ] = None
+    opencl: Annotated[
+        list[str] | None,
+        typer.Option("--opencl", "-c", metavar="INDEX", help="OpenCL cards from 0: 0,1 or repeated [all]."),
+    ] = None
+
+    def settings(self) -> dict[str, Any]:
+        """Return the server's settings that these flags are, by name."""
+        return {"recompute_port": self.port, "recompute_threads": self.threads}
 
 
-@dataclass(frozen=True, slots=True)
-class Cards:
-    """What the flags say about cards; None or empty where a flag was not given."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardOptions:
+    """Who may ask a server; None where a flag was not given."""
 
-    cuda_limit: int | None
-    opencl_limit: int | None
-    cuda_indexes: Sequence[str]
-    opencl_indexes: Sequence[str]
+    token_file: Annotated[
+        Path | None, typer.Option(help="Bearer tokens, one a line; requests must bring one of them.")
+    ] = None
+    tls_cert: Annotated[
+        Path | None, typer.Option(help="Certificate (PEM): turns TLS on, and plain clients away.")
+    ] = None
+    tls_key: Annotated[Path | None, typer.Option(help="Key of the certificate (PEM).")] = None
+    client_ca: Annotated[
+        Path | None, typer.Option(help="Authority (PEM) of clients' certificates: mutual TLS.")
+    ] = None
+
+    def settings(self) -> dict[str, Any]:
+        """Return the server's settings that these flags are, by name."""
+        return {f"recompute_{name}": value for name, value in asdict(self).items()}
+
+    def flags(self) -> dict[str, Any]:
+        """Return the values by the flags' own names."""
+        return {f"--{name.replace('_', '-')}": value for name, value in asdict(self).items()}
 
 
-def start(cards: Cards, **given: object) -> None:
-    """Serve until stopped; ``given`` are settings by name, None where a flag was not given.
+def start(listen: ListenOptions, **given: object) -> None:
+    """Serve until stopped; ``given`` are more settings by name, None where a flag was not given.
 
     A flag counts more than a ``GPUPOOL_*`` variable, and that more than a ``CHIAPOS_*`` one.
     """
@@ -75,9 +92,9 @@ def start(cards: Cards, **given: object) -> None:
 
     variables = ChiaposVariables.from_environment()
     choices = CardChoices.of(
-        variables, cards.cuda_limit, cards.opencl_limit, cards.cuda_indexes, cards.opencl_indexes
+        variables, listen.cuda_devices, listen.opencl_devices, listen.cuda or [], listen.opencl or []
     )
-    flags = {key: value for key, value in given.items() if value is not None}
+    flags = {key: value for key, value in {**listen.settings(), **given}.items() if value is not None}
     try:
         settings = RecomputeServerSettings.model_validate(flags)
         if "recompute_threads" not in settings.model_fields_set:
@@ -92,11 +109,11 @@ def start(cards: Cards, **given: object) -> None:
 
 
 def start_external(
-    cards: Cards, *, given: Mapping[str, Any], refused: Mapping[str, object], log_level: str | None
+    listen: ListenOptions, *, given: Mapping[str, Any], refused: Mapping[str, object], log_level: str | None
 ) -> None:
     """Keep the operator's own program running until stopped.
 
-    ``given``: fields of ExternalServer, ``refused``: flags that mean nothing to that program; None where a flag was
+    ``given``: more fields of ExternalServer, ``refused``: flags that mean nothing to that program; None where a flag was
     not given.
     """
     from gpupool.core.errors import InvalidInputError
@@ -116,9 +133,14 @@ def start_external(
         )
     # The program reads its variables itself; only flags are passed on.
     choices = CardChoices.of(
-        ChiaposVariables(), cards.cuda_limit, cards.opencl_limit, cards.cuda_indexes, cards.opencl_indexes
+        ChiaposVariables(),
+        listen.cuda_devices,
+        listen.opencl_devices,
+        listen.cuda or [],
+        listen.opencl or [],
     )
-    server = ExternalServer(**{key: value for key, value in given.items() if value is not None})
+    fields = {"port": listen.port, "threads": listen.threads, **given}
+    server = ExternalServer(**{key: value for key, value in fields.items() if value is not None})
     run_external(server, choices, log_level or "INFO")
 
 

@@ -11,6 +11,7 @@ import typer
 
 from gpupool.cli import recompute_flags as flags
 from gpupool.cli.original_programs import yield_to_original
+from gpupool.cli.shared_options import takes_groups
 from gpupool.core.errors import GpupoolError
 
 NAME = "chia_recompute_server"
@@ -22,32 +23,17 @@ app = typer.Typer(
 
 
 @app.command()
+@takes_groups
 def serve(
+    *,
     host: Annotated[
         str, typer.Option(help="Address to listen on; 0.0.0.0 is open to the network.")
     ] = "0.0.0.0",  # noqa: S104
-    port: flags.Port = None,
-    threads: flags.Threads = None,
-    cuda_devices: flags.CudaDevices = None,
-    opencl_devices: flags.OpenClDevices = None,
-    cuda: flags.CudaIndexes = None,
-    opencl: flags.OpenClIndexes = None,
-    token_file: flags.TokenFile = None,
-    tls_cert: flags.TlsCert = None,
-    tls_key: flags.TlsKey = None,
-    client_ca: flags.ClientCa = None,
+    listen: flags.ListenOptions,
+    guard: flags.GuardOptions,
 ) -> None:
     """Recover proof bits of compressed plots for harvesters, until stopped (gpupool's drop-in)."""
-    flags.start(
-        flags.Cards(cuda_devices, opencl_devices, cuda or [], opencl or []),
-        recompute_host=host,
-        recompute_port=port,
-        recompute_threads=threads,
-        recompute_token_file=token_file,
-        recompute_tls_cert=tls_cert,
-        recompute_tls_key=tls_key,
-        recompute_client_ca=client_ca,
-    )
+    flags.start(listen, recompute_host=host, **guard.settings())
 
 
 def main() -> None:
