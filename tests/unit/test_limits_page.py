@@ -18,6 +18,7 @@ from gpupool.core.keys import MAX_SKEW_SECONDS
 from gpupool.core.nesting import MOST_LEVELS
 from gpupool.gateway import forwarding, reading, streams
 from gpupool.gateway.settings import GatewaySettings
+from gpupool.recompute.proxy import admin_http, alarms, alerting, orders, tallies
 from gpupool.runtimes.process import clearing, output, threshold
 
 LIMITING = ("maximum", "maxLength", "maxItems", "maxProperties")
@@ -67,6 +68,14 @@ LIMITS = {
     "answer to a request for its output": output.MOST_TAIL_BYTES,
     "outputs kept after an end": clearing.KEPT_OUTPUTS,
     "open files of a workload": threshold._MOST_FILES,
+    "body of a command": admin_http.BODY_LIMIT,
+    "head of a command": admin_http.HEAD_LIMIT,
+    "commands at once": admin_http.MOST_CONNECTIONS,
+    "nodes about which something was said by command": orders.MOST_ORDERS,
+    "clients remembered": tallies.CLIENTS_KEPT,
+    "nodes remembered": tallies.NODES_KEPT,
+    "events of an alert": alarms.MOST_EVENTS,
+    "alerts that wait for their hook": alerting.MOST_WAITING,
 }
 
 

@@ -11,7 +11,7 @@ def load(checkout: Path, name: str) -> dict[str, Any]:
     return runpy.run_path(str(checkout / "scripts" / f"generate_{name}_page.py"))
 
 
-@pytest.mark.parametrize("name", ["settings", "cli"])
+@pytest.mark.parametrize("name", ["settings", "cli", "proxy_metrics"])
 def test_the_page_is_up_to_date(checkout: Path, name: str) -> None:
     generator = load(checkout, name)
     assert generator["PAGE"].read_text() == generator["page"](), (
