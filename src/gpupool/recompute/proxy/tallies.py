@@ -48,6 +48,7 @@ class Tally:
         self.rate = 0.0
         """Requests per second lately."""
         self.buckets = [0] * (len(BOUNDS_MS) + 1)
+        """Good answers by latency; not filled for clients."""
         self.history = History()
         self._second = 0
         self._minute = (0, 0, 0.0)
@@ -175,20 +176,25 @@ class Tallies:
             asked.frames += 1
         else:
             asked.http += 1
-        whole = self.kinds.get(kind) or self.kinds.setdefault(kind, Tally())
+        whole = self.kinds.get(kind)
+        if whole is None:
+            whole = self.kinds[kind] = Tally()
         whole.requests += 1
         if result != GOOD:
             asked.failed += 1
             whole.failed += 1
             return
         bucket = bisect_left(BOUNDS_MS, milliseconds)
+        whole.total_ms += milliseconds
+        whole.buckets[bucket] += 1
+        asked.total_ms += milliseconds
+        asked.worst_ms = max(asked.worst_ms, milliseconds)
         answered = self.nodes.get(node) or self.node(node)
         answered.requests += 1
         answered.last = now
-        for tally in (asked, whole, answered):
-            tally.total_ms += milliseconds
-            tally.buckets[bucket] += 1
-            tally.worst_ms = max(tally.worst_ms, milliseconds)
+        answered.total_ms += milliseconds
+        answered.worst_ms = max(answered.worst_ms, milliseconds)
+        answered.buckets[bucket] += 1
 
     def refused(self, client: str, now: float) -> None:
         """Count a request for which the proxy has no node of the right kind."""
