@@ -40,6 +40,20 @@ def until(look: Callable[[], Any], seconds: float = 60.0, what: str = "it") -> A
     return value
 
 
+def share_kernels(home: Path) -> None:
+    """Give a new state folder the compiled kernels, which are paid for once in a whole test run."""
+    cache = home / "cache"
+    cache.mkdir(parents=True, mode=0o700)
+    shared = Path(os.environ["NUMBA_CACHE_DIR"])
+    shared.mkdir(parents=True, exist_ok=True)
+    (cache / "numba").symlink_to(shared, target_is_directory=True)
+    if look().wall is Wall.OWN_USER:
+        own = cache / f"numba-{FIRST_UID}"
+        shutil.copytree(shared, own)
+        for path in (own, *own.rglob("*")):
+            os.chown(path, FIRST_UID, FIRST_UID)
+
+
 @dataclass
 class UpRun:
     """One state folder with its ports, and the ``up`` that runs from it."""
@@ -49,17 +63,7 @@ class UpRun:
     process: subprocess.Popen[str] | None = None
 
     def __post_init__(self) -> None:
-        cache = self.home / "cache"
-        cache.mkdir(parents=True, mode=0o700)
-        # Compiled kernels are paid for once in a whole test run.
-        shared = Path(os.environ["NUMBA_CACHE_DIR"])
-        shared.mkdir(parents=True, exist_ok=True)
-        (cache / "numba").symlink_to(shared, target_is_directory=True)
-        if look().wall is Wall.OWN_USER:
-            own = cache / f"numba-{FIRST_UID}"
-            shutil.copytree(shared, own)
-            for path in (own, *own.rglob("*")):
-                os.chown(path, FIRST_UID, FIRST_UID)
+        share_kernels(self.home)
 
     def arguments(self, *more: str) -> list[str]:
         """Return the command line of ``up`` with this folder's ports."""
