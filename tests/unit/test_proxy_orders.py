@@ -17,6 +17,7 @@ from gpupool.core.errors import (
 from gpupool.recompute.proxy import orders as module
 from gpupool.recompute.proxy.nodes import Directory, Kind, NodeWish
 from gpupool.recompute.proxy.orders import Orders
+from gpupool.recompute.proxy.trust import Trust, trust_of
 
 A, B = "a:11989", "b:11989"
 
@@ -121,6 +122,10 @@ async def test_the_node_itself_stays_when_its_wish_changes(stage: Stage) -> None
         ("add", "c", {"sockets": 5000}, InvalidInputError),
         ("add", "c", {"kind": "tls"}, InvalidInputError),
         ("add", "c", {"kind": ["http"]}, InvalidInputError),
+        ("add", "c", {"trust": ["tsl"]}, InvalidInputError),
+        ("add", "c", {"trust": "tls"}, InvalidInputError),
+        ("add", "c", {"trust": [1]}, InvalidInputError),
+        ("add", "c", {"trust": ["tls"] * 9}, InvalidInputError),
         ("drain", "a", {"weight": 1}, InvalidInputError),
         ("weight", "a", {"kind": "http"}, InvalidInputError),
         ("add", "c", {"removed": True}, InvalidInputError),
@@ -133,6 +138,31 @@ async def test_what_is_not_valid_changes_nothing(
         await stage.say(action, node, **given)
     assert set(stage.directory.nodes) == {A, B}
     assert not stage.path.exists()
+
+
+async def test_how_a_node_is_reached_is_checked_and_kept(stage: Stage) -> None:
+    stage.directory.default_trust = Trust(token_file=Path("/token"))
+    words = ["tls=/ca.pem", "server-name=x"]
+    await stage.say("add", "c", trust=words)
+    again = stage.restarted()
+    assert again.wish("c:11989").trust == Trust(tls=True, ca=Path("/ca.pem"), server_name="x")
+    assert stage.wish("c:11989").trust == trust_of(words, stage.directory.default_trust)
+
+    def refuse(trust: Trust) -> None:
+        raise EnvironmentProblemError(f"{trust.ca} is not there")
+
+    strict = Orders(stage.path, stage.directory, refuse)
+    with pytest.raises(EnvironmentProblemError, match=r"other\.pem is not there"):
+        await strict.change("add", "d", {"trust": ["tls=/other.pem"]})
+    assert "d:11989" not in stage.restarted().directory.nodes
+
+
+async def test_a_kept_node_that_could_only_be_reached_plainly_by_mistake_is_not_reached(stage: Stage) -> None:
+    await stage.say("add", "c", trust=["tls"])
+    kept = json.loads(stage.path.read_text())
+    kept["orders"]["c:11989"]["trust"] = ["tsl"]
+    stage.path.write_text(json.dumps(kept))
+    assert set(stage.restarted().directory.nodes) == {A, B}
 
 
 async def test_what_cannot_be_kept_is_not_done(stage: Stage) -> None:

@@ -1,5 +1,6 @@
 """``gpupool recompute nodes``: the servers behind a running proxy, seen and changed without a restart."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -90,6 +91,14 @@ def list_nodes(port: PortOption = None, history: HistoryOption = None, as_json: 
 @app.command()
 def add(
     node: NodeArgument,
+    options: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[OPTION]...",
+            help="For TLS and tokens, as in a list of nodes: plain, tls, tls=CA_FILE, tls=sha256:HEX, server-name=, "
+            "cert=, key=, token-file= [the proxy's own].",
+        ),
+    ] = None,
     weight: WeightOption = None,
     sockets: SocketsOption = None,
     kind: Annotated[
@@ -106,8 +115,23 @@ def add(
       gpupool recompute nodes add 192.168.1.7
 
       gpupool recompute nodes add 192.168.1.8:11990 --weight 2 --sockets 24
+
+      gpupool recompute nodes add gpu1.farm tls=/etc/gpupool/ca.pem token-file=/etc/gpupool/token
     """
-    _change(port, "add", node, weight=weight, sockets=sockets, kind=kind)
+    words = [_absolute(word) for word in options or []] or None
+    _change(port, "add", node, weight=weight, sockets=sockets, kind=kind, trust=words)
+
+
+def _absolute(word: str) -> str:
+    """Return an option with its file as seen from here: the proxy may run in another folder."""
+    name, _, value = word.partition("=")
+    if (
+        name not in {"tls", "cert", "key", "token-file"}
+        or value in {"", "system"}
+        or value.startswith("sha256:")
+    ):
+        return word
+    return f"{name}={Path(value).absolute()}"
 
 
 @app.command()

@@ -107,7 +107,7 @@ class State:
         self._core = core
         self._folder = folder
         self._port = port
-        self._orders = orders.Orders(folder / orders.FILE, core.directory)
+        self._orders = orders.Orders(folder / orders.FILE, core.directory, core.keyring.check)
         self._memory = memory.Memory(folder / memory.FILE, core.tallies)
         self._admin = Admin(core, report, self._orders, alerting)
         self._token = secrets.token_urlsafe(32)

@@ -6,7 +6,7 @@ as its source says.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +17,7 @@ from gpupool.core.errors import ConflictError, InvalidInputError, LimitReachedEr
 from gpupool.core.files import read_json, remove_unfinished, write_private_json
 from gpupool.recompute.addresses import format_address, parse_address
 from gpupool.recompute.proxy.nodes import Directory, Kind, NodeWish
+from gpupool.recompute.proxy.trust import Trust, trust_of
 
 FILE: Final = "nodes.json"
 SOURCE: Final = "command"
@@ -24,7 +25,12 @@ MOST_ORDERS: Final = 1024
 MOST_WEIGHT: Final = 1000.0
 MOST_SOCKETS: Final = 4096
 _VERSION: Final = 1
-_TAKES: Final = {"add": frozenset({"weight", "sockets", "kind"}), "weight": frozenset({"weight", "sockets"})}
+MOST_WORDS: Final = 8
+LONGEST_WORD: Final = 4096
+_TAKES: Final = {
+    "add": frozenset({"weight", "sockets", "kind", "trust"}),
+    "weight": frozenset({"weight", "sockets"}),
+}
 log = structlog.get_logger(__name__)
 
 
@@ -41,6 +47,8 @@ class Order:
     weight: float | None = None
     sockets: int | None = None
     kind: str | None = None
+    trust: tuple[str, ...] = ()
+    """How it is reached, in the words of `trust.trust_of`; empty: as the proxy reaches every node."""
 
     def __post_init__(self) -> None:
         flags = (self.added, self.removed, self.draining)
@@ -53,7 +61,19 @@ class Order:
         if self.kind is not None and self.kind not in list(Kind):
             raise InvalidInputError(f"The kind is {str(self.kind)[:40]!r}; it must be frames or http.")
 
-    def over(self, wish: NodeWish) -> NodeWish:
+    @classmethod
+    def of(cls, given: Mapping[str, Any], **more: Any) -> "Order":
+        """Return the order that JSON holds; errors as for the class."""
+        words = given.get("trust", ())
+        if not isinstance(words, list | tuple) or len(words) > MOST_WORDS:
+            raise InvalidInputError(
+                f"What is said about TLS and tokens is a list of {MOST_WORDS} words at most."
+            )
+        if not all(isinstance(word, str) and len(word) <= LONGEST_WORD for word in words):
+            raise InvalidInputError(f"A word about TLS and tokens has {LONGEST_WORD} characters at most.")
+        return cls(**{**given, "trust": tuple(words), **more})
+
+    def over(self, wish: NodeWish, default: Trust) -> NodeWish:
         """Return a source's wish with what was said by command."""
         return replace(
             wish,
@@ -61,15 +81,22 @@ class Order:
             sockets=wish.sockets if self.sockets is None else self.sockets,
             kind=wish.kind if self.kind is None else Kind(self.kind),
             draining=wish.draining or self.draining,
+            trust=trust_of(self.trust, default) if self.trust else wish.trust,
         )
 
 
 class Orders:
     """All orders of one proxy."""
 
-    def __init__(self, path: Path, directory: Directory) -> None:
-        """Take those kept at ``path``, and from now on hold ``directory`` to them."""
+    def __init__(
+        self, path: Path, directory: Directory, check: Callable[[Trust], None] = lambda trust: None
+    ) -> None:
+        """Take those kept at ``path``, and from now on hold ``directory`` to them.
+
+        ``check`` raises an error of `core.errors` where the files that a node is reached with are of no use.
+        """
         self._path = path
+        self._check = check
         self._directory = directory
         self._changing = asyncio.Lock()
         self.orders: dict[str, Order] = {}
@@ -78,8 +105,18 @@ class Orders:
 
     def read(self) -> None:
         """Take what is kept: at the start, and when an earlier proxy of the same port has let go of it."""
-        self.orders = _read(self._path)
+        self.orders = {
+            name: order for name, order in _read(self._path).items() if self._is_of_use(name, order)
+        }
         self._apply()
+
+    def _is_of_use(self, name: str, order: Order) -> bool:
+        try:
+            trust_of(order.trust, self._directory.default_trust)
+        except InvalidInputError as error:
+            log.warning("node_command_passed_over", node=name, why=error.message, remedy=error.remedy)
+            return False
+        return True
 
     def removed(self) -> list[str]:
         """Return the nodes that a source names and a command took out."""
@@ -90,13 +127,15 @@ class Orders:
     async def change(self, action: str, node: str, given: Mapping[str, Any]) -> str:
         """Carry a command out and return the node's name once it is on disk.
 
-        ``action``: add, remove, drain, undrain, weight or reset; ``given``: weight, sockets, kind. Raises
+        ``action``: add, remove, drain, undrain, weight or reset; ``given``: weight, sockets, kind, trust. Raises
         InvalidInputError, NotFoundError, ConflictError, LimitReachedError, or EnvironmentProblemError where it cannot
         be kept; nothing is changed then.
         """
         name = format_address(parse_address(node))
         async with self._changing:
             order = self._changed(action, name, given)
+            if order.trust:
+                self._check(trust_of(order.trust, self._directory.default_trust))
             orders = {key: value for key, value in self.orders.items() if key != name}
             if order != Order():
                 orders[name] = order
@@ -125,7 +164,7 @@ class Orders:
         results = {
             "remove": Order(removed=True) if self._named_elsewhere(name) else Order(),
             "drain": replace(order, draining=True),
-            "weight": replace(order, **given),
+            "weight": replace(order, **given) if action == "weight" else order,
             "reset": Order(added=order.added and not self._named_elsewhere(name)),
         }
         if action not in results:
@@ -138,7 +177,7 @@ class Orders:
                 f"The node {name} is there already, from {', '.join(self._directory.sources(name))}.",
                 remedy="Change it with `gpupool recompute nodes weight`, or drain it.",
             )
-        return Order(added=not self._named_elsewhere(name), **given)
+        return Order.of(given, added=not self._named_elsewhere(name))
 
     def _undrained(self, name: str, order: Order) -> Order:
         source = next(iter(self._draining_sources(name)), None)
@@ -165,7 +204,9 @@ class Orders:
 
     def _adjust(self, wanted: dict[str, NodeWish]) -> dict[str, NodeWish]:
         return {
-            name: wish if (order := self.orders.get(name)) is None else order.over(wish)
+            name: wish
+            if (order := self.orders.get(name)) is None
+            else order.over(wish, self._directory.default_trust)
             for name, wish in wanted.items()
             if name not in self.orders or not self.orders[name].removed
         }
@@ -195,7 +236,7 @@ def _orders_of(kept: Any) -> dict[str, Order]:
         raise InvalidInputError("it is no list of commands of this version")
     known = {field.name for field in fields(Order)}
     return {
-        format_address(parse_address(name)): Order(**{key: row[key] for key in known & row.keys()})
+        format_address(parse_address(name)): Order.of({key: row[key] for key in known & row.keys()})
         for name, row in list(kept["orders"].items())[:MOST_ORDERS]
     }
 
