@@ -24,7 +24,7 @@ from gpupool.recompute.server.doorway import Speech, recognise
 from gpupool.recompute.server.main import listening
 from gpupool.recompute.server.settings import RecomputeServerSettings
 from polling import eventually
-from recompute_stage import ScriptedEngine, Stage, stage
+from recompute_stage import ScriptedEngine, Stage, ThreadCrew, stage
 
 PROOF = demo_request().model_dump_json()
 TOKEN = "a-token-of-many-characters"
@@ -160,10 +160,13 @@ async def test_more_connections_than_allowed_are_closed(lines: Lines) -> None:
 async def test_ipv6() -> None:
     given = RecomputeServerSettings.model_validate({"recompute_port": 0, "recompute_threads": 1})
     listener = bind("the recompute server", "::1", 0, "GPUPOOL_RECOMPUTE")
-    async with listening(given, "inst-6", listener) as (server, port), aiohttp.ClientSession() as http:
-        server.begin(ScriptedEngine())
-        async with http.post(f"http://[::1]:{port}/v1/proofs", data=PROOF) as answer:
-            assert answer.status == 200
+    crew = ThreadCrew(ScriptedEngine(), 1)
+    async with (
+        listening(given, "inst-6", listener, crew) as (_, port),
+        aiohttp.ClientSession() as http,
+        http.post(f"http://[::1]:{port}/v1/proofs", data=PROOF) as answer,
+    ):
+        assert answer.status == 200
 
 
 @pytest.fixture
@@ -361,4 +364,4 @@ async def test_every_request_is_one_line(capsys: pytest.CaptureFixture[str]) -> 
     assert good.endswith("(used_gpu = 0, is_fail = 0, engine = numba, result = ok, id = mine-1)")
     for line, name in ((bad, "mine-2"), (late, "mine-3")):
         assert "for K? C? took " in line
-        assert line.endswith(f"is_fail = 1, engine = numba, result = invalid_input, id = {name})")
+        assert line.endswith(f"is_fail = 1, engine = none, result = invalid_input, id = {name})")

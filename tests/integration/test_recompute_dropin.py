@@ -16,48 +16,29 @@ import aiohttp
 import pytest
 
 from gpupool.cli.original_programs import GUARD, original_program
+from gpupool.recompute import credentials
 from gpupool.recompute.demo import demo_request
-from gpupool.recompute.server import access, doorway, main
+from gpupool.recompute.server import doorway, main
 from gpupool.recompute.server.capacity import usable_cores
 from gpupool.recompute.server.settings import RecomputeServerSettings
 from polling import eventually
+from worker_engines import HANG
 
 NAME = "chia_recompute_server"
 LAUNCHER = "from gpupool.cli.recompute_server_dropin import main; main()"
-WITH_SCRIPTED_ENGINE = """
-import sys, threading, types
+WITH_OBEDIENT_ENGINE = """
+import asyncio, sys
 from pathlib import Path
-module = types.ModuleType("gpupool.recompute.server.numba_engine")
-class Hanging:
-    def proof(self, question, checkpoint):
-        checkpoint()
-        threading.Event().wait()
-    quality = proof
-module.checked_engine = Hanging
-sys.modules[module.__name__] = module
-from gpupool.recompute.server.cards import CardChoice, CardChoices
-from gpupool.recompute.server.main import run
+from gpupool.core.listening import bind
+from gpupool.core.logging import set_up_logging
+from gpupool.recompute.server.main import serve
 from gpupool.recompute.server.settings import RecomputeServerSettings
-given = dict(home=Path(sys.argv[1]), recompute_port=0, recompute_drain_seconds=0.2, recompute_threads=1)
-given["recompute_stuck_seconds"] = float(sys.argv[2])
-run(RecomputeServerSettings(**given), CardChoices(CardChoice("CUDA"), CardChoice("OpenCL")))
+from gpupool.recompute.server.staffing import WorkerPlan
+plans = [WorkerPlan(name="a test", engine="test", factory="worker_engines:obedient", threads=1)]
+settings = RecomputeServerSettings(home=Path(sys.argv[1]), recompute_port=0, recompute_drain_seconds=0.2)
+set_up_logging("recompute")
+asyncio.run(serve(settings, bind("a test", "127.0.0.1", 0, "X"), plans))
 """
-WITHOUT_POSIX = (
-    """
-import asyncio, os, signal, sys
-blocked = {"fcntl", "grp", "pwd", "resource", "termios", "uvloop"}
-for name in blocked:
-    sys.modules[name] = None
-def refuse(*_):
-    raise NotImplementedError
-asyncio.SelectorEventLoop.add_signal_handler = refuse
-for name in ("sched_getaffinity", "pidfd_open", "killpg", "fork", "getuid"):
-    delattr(os, name)
-for name in ("pidfd_send_signal", "SIGKILL"):
-    delattr(signal, name)
-"""
-    + WITH_SCRIPTED_ENGINE
-)
 LISTENING = re.compile(rb"ReComputeServer listening on \S+ port (\d+)\n")
 
 
@@ -185,64 +166,32 @@ async def test_what_makes_no_sense_is_refused_before_it_listens(
     assert b"listening" not in printed
 
 
-async def ask(port: int) -> None:
-    """Ask for a proof and see the connection end without one."""
-    async with aiohttp.ClientSession() as http:
-        while True:
-            async with http.get(f"http://127.0.0.1:{port}/readyz") as answer:
-                if answer.status == 200:
-                    break
-            await asyncio.sleep(0.02)
-        try:
-            url = f"http://127.0.0.1:{port}/v1/proofs"
-            async with http.post(url, data=demo_request().model_dump_json()) as answer:
-                assert answer.status != 200
-        except aiohttp.ClientError:
-            return
-
-
-async def test_a_worker_that_hangs_ends_the_server_so_that_it_is_started_again(
-    checkout: Path, tmp_path: Path
-) -> None:
-    env = environment(checkout, None)
-    async with running(WITH_SCRIPTED_ENGINE, str(tmp_path), "0.5", env=env) as server:
-        await ask(server.port)
-        status, logged = await server.end()
-    assert status == 1
-    assert "made no progress" in logged
-    assert "StuckWorkerError" in logged
-
-
 async def test_a_worker_that_hangs_does_not_hold_up_a_stop(checkout: Path, tmp_path: Path) -> None:
     env = environment(checkout, None)
-    async with running(WITH_SCRIPTED_ENGINE, str(tmp_path), "3600", env=env) as server:
-        asking = asyncio.create_task(ask(server.port))
-        async with aiohttp.ClientSession() as http:
-            url = f"http://127.0.0.1:{server.port}/metrics"
+    env["PYTHONPATH"] += f"{os.pathsep}{checkout / 'tests'}"
+    async with (
+        running(WITH_OBEDIENT_ENGINE, str(tmp_path), env=env) as server,
+        aiohttp.ClientSession() as http,
+    ):
+        url = f"http://127.0.0.1:{server.port}"
 
-            async def is_running() -> bool:
-                async with http.get(url) as answer:
-                    return b"gpupool_recompute_running 1.0" in await answer.read()
+        async def ready() -> bool:
+            async with http.get(f"{url}/readyz") as answer:
+                return answer.status == 200
 
-            await eventually(is_running)
+        async def is_running() -> bool:
+            async with http.get(f"{url}/metrics") as answer:
+                return b"gpupool_recompute_running 1.0" in await answer.read()
+
+        await eventually(ready)
+        body = demo_request().model_copy(update={"plot_id": HANG.hex()}).model_dump_json()
+        asking = asyncio.create_task(http.post(f"{url}/v1/proofs", data=body))
+        await eventually(is_running)
         status, logged = await server.stop()
-        await asking
-    assert status == 1
-    assert "forced_end" in logged
-
-
-async def test_it_starts_and_stops_without_what_only_posix_has(checkout: Path, tmp_path: Path) -> None:
-    """As near to Windows as this gets; the record of the process is Linux's and stays out."""
-    program = WITHOUT_POSIX.replace("home=Path(sys.argv[1]), ", "")
-    env = environment(checkout, None, NUMBA_CACHE_DIR=str(tmp_path))
-    async with running(program, str(tmp_path), "3600", env=env) as server:
-        async with (
-            aiohttp.ClientSession() as http,
-            http.get(f"http://127.0.0.1:{server.port}/readyz") as answer,
-        ):
-            assert answer.status in {200, 503}
-        status, logged = await server.stop()
-    assert status == 0, logged
+        with pytest.raises(aiohttp.ClientError):
+            (await asking).raise_for_status()
+    assert status == 0
+    assert "forced_end" not in logged
 
 
 def program(folder: Path, text: str) -> Path:
@@ -308,4 +257,4 @@ def test_the_page_of_limits_says_what_the_server_does(checkout: Path) -> None:
     assert f"| open connections | {connections} (" in page
     assert f"said what they speak | {doorway._MAX_UNDECIDED};" in page
     assert f"TLS handshake | {main._HEAD_SECONDS:g} s, then closed" in page
-    assert f"{access._FILE_LIMIT} bytes; tokens of {access.MIN_TOKEN_LENGTH} characters" in page
+    assert f"{credentials._FILE_LIMIT} bytes; tokens of {credentials.MIN_TOKEN_LENGTH} characters" in page

@@ -285,7 +285,7 @@ async def test_a_server_that_starts_takes_no_requests_and_says_so() -> None:
         assert (status, problem["code"]) == (503, "not_ready")
         assert await status_of(s, "/readyz") == 503
         assert await status_of(s, "/healthz") == 200
-        s.server.begin(ScriptedEngine())
+        s.crew.begin(ScriptedEngine())
         assert await status_of(s, "/readyz") == 200
 
 

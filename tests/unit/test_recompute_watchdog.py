@@ -1,82 +1,71 @@
-"""A worker that hangs is told from one that works, waits or was frozen; and what the queue knows of progress."""
+"""A worker that hangs is told from one that works, waits or was frozen; one that dies rests ever longer."""
 
-import asyncio
-import threading
+import itertools
 
-from gpupool.core.clock import FakeClock
-from gpupool.recompute.server.engine import Checkpoint
+from hypothesis import given
+from hypothesis import strategies as st
+
 from gpupool.recompute.server.rates import Rates
-from gpupool.recompute.server.watchdog import LOOKS, Watchdog, watch
-from gpupool.recompute.server.work import WorkQueue
-from polling import eventually
-
-LONG = 1e6
+from gpupool.recompute.server.restarts import Rest, RestartPolicy, Restarts
+from gpupool.recompute.server.watchdog import LOOKS, Watchdog
 
 
-def test_work_that_stays_at_one_place_is_stuck_and_other_work_is_not() -> None:
-    progress = {1: 5, 2: 0}
-    watchdog = Watchdog(lambda: dict(progress))
-    counts = []
+def test_work_that_stays_at_one_place_is_counted_and_other_work_is_not() -> None:
+    watchdog, progress = Watchdog(), {1: 5, 2: 0}
+    seen = []
     for _ in range(LOOKS + 1):
-        counts.append(watchdog.look())
+        seen.append(watchdog.look(progress))
         progress[2] += 1
-    assert counts == [0] * LOOKS + [1]
+    assert [times[1] for times in seen] == list(range(LOOKS + 1))
+    assert {times[2] for times in seen} == {0}
 
 
 def test_one_step_is_enough_to_count_as_alive() -> None:
-    progress = {1: 5}
-    watchdog = Watchdog(lambda: dict(progress))
+    watchdog, progress = Watchdog(), {1: 5}
     for _ in range(5):
-        for _ in range(LOOKS):
-            assert watchdog.look() == 0
+        assert max(watchdog.look(progress)[1] for _ in range(LOOKS)) < LOOKS
         progress[1] += 1
 
 
-def test_new_work_under_the_same_count_is_not_taken_for_the_old_one() -> None:
-    jobs = iter(range(1000))
-    watchdog = Watchdog(lambda: {next(jobs): 0})
-    assert {watchdog.look() for _ in range(100)} == {0}
+def test_new_work_is_not_taken_for_the_old_one() -> None:
+    watchdog = Watchdog()
+    for number in range(100):
+        assert watchdog.look({number: 0}) == {number: 0}
 
 
-async def test_the_watch_ends_with_the_reason() -> None:
-    error = await watch(lambda: {1: 0, 2: 0}, 0.01)
-    assert error.code == "stuck_worker"
-    assert "2 of the workers" in error.message
+def test_the_first_restart_is_at_once_and_the_next_ones_wait_longer_until_quarantine() -> None:
+    restarts = Restarts()
+    rests = [restarts.died(now, 0.0) for now in range(6)]
+    assert [rest.seconds for rest in rests] == [0, 1, 2, 4, 8, 600]
+    assert [rest.quarantined for rest in rests] == [False] * 5 + [True]
 
 
-async def test_the_queue_counts_the_steps_of_what_runs_and_not_of_what_waits() -> None:
-    queue, gate, steps = WorkQueue(1, 1), threading.Event(), 3
-
-    def work(checkpoint: Checkpoint) -> None:
-        for _ in range(steps - 1):
-            checkpoint()
-        gate.wait(30)
-
-    calls = [asyncio.create_task(queue.run(work, LONG)) for _ in range(2)]
-    await eventually(lambda: list(queue.progress().values()) == [steps] and queue.waiting == 1)
-    gate.set()
-    await asyncio.gather(*calls)
-    await eventually(lambda: queue.progress() == {})
-    queue.close()
+def test_who_comes_back_from_quarantine_is_on_trial_until_it_has_lived_long() -> None:
+    restarts = Restarts(RestartPolicy(quarantine_after=2))
+    assert [restarts.died(now, 0.0).quarantined for now in (0, 1)] == [False, True]
+    assert restarts.died(700.0, 99.0) == Rest(600.0, quarantined=True)
+    assert restarts.died(5000.0, 3000.0) == Rest(0.0)
+    assert restarts.deaths == 4
 
 
-async def test_the_wait_is_what_all_threads_still_have_to_do() -> None:
-    clock, gate = FakeClock(), threading.Event()
-    queue = WorkQueue(2, 5, clock)
-    assert queue.expected_wait() == 0
-    calls = [asyncio.create_task(queue.run(lambda _: gate.wait(30), LONG, expected=4.0)) for _ in range(2)]
-    await eventually(lambda: queue.running == 2)
-    assert queue.expected_wait() == 4.0
-    calls.append(asyncio.create_task(queue.run(lambda _: gate.wait(30), LONG, expected=2.0)))
-    await eventually(lambda: queue.waiting == 1)
-    assert queue.expected_wait() == 5.0
-    clock.advance(3.0)
-    assert queue.expected_wait() == 2.0
-    clock.advance(30.0)
-    assert queue.expected_wait() == 1.0
-    gate.set()
-    await asyncio.gather(*calls)
-    queue.close()
+def test_deaths_far_apart_do_not_add_up() -> None:
+    restarts = Restarts()
+    assert {
+        restarts.died(moment, 700.0).seconds for moment in itertools.islice(itertools.count(0, 700), 50)
+    } == {0}
+
+
+@given(st.lists(st.floats(0, 2000), max_size=60))
+def test_a_crash_loop_never_starts_more_often_than_the_policy_allows(gaps: list[float]) -> None:
+    """Whatever the gaps between deaths: in any window there are at most ``quarantine_after`` starts."""
+    policy, now, starts = RestartPolicy(), 0.0, []
+    restarts = Restarts(policy)
+    for gap in gaps:
+        now += gap
+        now += restarts.died(now, gap).seconds
+        starts.append(now)
+    for first in starts:
+        assert sum(first <= start < first + policy.window for start in starts) <= policy.quarantine_after
 
 
 def test_the_best_time_is_of_late_and_doubt_lets_it_be_tried_again() -> None:

@@ -99,6 +99,12 @@ class RecomputeDevice(Message):
     engine: Text
     workers: int
     """Requests it works on at once."""
+    state: Literal["starting", "ready", "resting", "quarantined"] = "ready"
+    """resting: its process died and is started again soon; quarantined: it died too often, and rests for long."""
+    restarts: int = 0
+    """Processes of it that were lost since the server started."""
+    why: Text | None = None
+    """What the last one died of; None while it is well."""
 
 
 class LevelRate(Message):

@@ -1,10 +1,9 @@
 """The HTTP surface of a recompute server: what harvesters ask, and what every process of the pool shows of itself."""
 
 import asyncio
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Literal, TypeVar
+from typing import Final, Literal
 
 import structlog
 from aiohttp import web
@@ -22,7 +21,6 @@ from gpupool.contracts.recompute import (
     ProofReply,
     QualityReply,
     QueueView,
-    RecomputeDevice,
     RecomputeServerView,
     hexadecimal,
 )
@@ -36,23 +34,23 @@ from gpupool.core.errors import (
 from gpupool.pos.parameters import LEVELS, K
 from gpupool.recompute.server.access import access_guard
 from gpupool.recompute.server.banner import request_line, say
-from gpupool.recompute.server.engine import Checkpoint, Engine, WrongAnswerError
+from gpupool.recompute.server.engine import WrongAnswerError
 from gpupool.recompute.server.metrics import Metrics
 from gpupool.recompute.server.problems import REQUEST_ID, name_request, with_problems
 from gpupool.recompute.server.questions import Question, read_proof_question, read_quality_question
 from gpupool.recompute.server.rates import Kind, Rates
+from gpupool.recompute.server.staffing import WorkerPlan
+from gpupool.recompute.server.tickets import Answer, WorkerLostError
 from gpupool.recompute.server.work import WorkQueue
 
 log = structlog.get_logger(__name__)
-_A = TypeVar("_A")
 _NUMBER_BYTES: Final = 4
 """Of a number in a binary answer, for k <= 32."""
-ENGINE: Final = "numba"
 State = Literal["starting", "ready", "draining"]
 
 
 class NotReadyError(UnavailableError):
-    """The server compiles its kernels and tests itself; it takes no requests yet."""
+    """No worker of this server is ready; it takes no requests now."""
 
     code = "not_ready"
     default_remedy = "Wait until /readyz answers 200, or use another server."
@@ -75,10 +73,12 @@ class _Heard:
     question: Question | None = None
     computed: float | None = None
     """Seconds in a worker."""
+    worker: WorkerPlan | None = None
+    """Who answered."""
 
 
 class RecomputeServer:
-    """One server: its routes over a queue of work and an engine, which arrives once it has tested itself."""
+    """One server: its routes over a queue of work and the workers behind it."""
 
     def __init__(
         self,
@@ -86,39 +86,33 @@ class RecomputeServer:
         instance_id: str,
         *,
         deadline_ms: int,
-        device_name: str,
         tokens: tuple[str, ...] = (),
         certificate: bool = False,
     ) -> None:
-        self._queue = queue
+        self._queue, self._crew = queue, queue.crew
         self._instance_id = instance_id
         self._deadline_ms = deadline_ms
-        self._device_name = device_name
         self._tokens = tokens
         self._certificate = certificate
-        self._engine: Engine | None = None
         self._draining = False
         self._rates = Rates()
-        self._metrics = Metrics(lambda: queue.waiting, lambda: queue.running, lambda: self.state == "ready")
+        self._metrics = Metrics(
+            waiting=lambda: queue.waiting,
+            running=lambda: queue.running,
+            ready=lambda: self.state == "ready",
+            restarts=lambda: queue.crew.restarts,
+        )
 
     @property
     def state(self) -> State:
         """Whether requests are taken, and if not, why."""
         if self._draining:
             return "draining"
-        return "starting" if self._engine is None else "ready"
-
-    def begin(self, engine: Engine) -> None:
-        """Take requests from now on."""
-        self._engine = engine
+        return "ready" if self._crew.ready else "starting"
 
     def end(self) -> None:
         """Take no new requests from now on."""
         self._draining = True
-
-    def progress(self) -> dict[int, int]:
-        """Return how far each request that is worked on has come; see `WorkQueue.progress`."""
-        return self._queue.progress()
 
     def application(self) -> web.Application:
         """Return the application that serves this server."""
@@ -138,14 +132,14 @@ class RecomputeServer:
         return app
 
     async def _recover_proof(self, request: web.Request) -> web.Response:
-        question, xs = await self._answer(request, "proof", read_proof_question, _ask_proof)
+        question, xs = await self._answer(request, "proof", read_proof_question)
         checked: Literal["challenge", "tables"] = "tables" if question.challenge is None else "challenge"
         if _wants_binary(request):
             return _binary(xs, checked)
         return _json(ProofReply(proof=hexadecimal(xs), checked=checked))
 
     async def _look_up_quality(self, request: web.Request) -> web.Response:
-        _, pair = await self._answer(request, "quality", read_quality_question, _ask_quality)
+        _, pair = await self._answer(request, "quality", read_quality_question)
         if _wants_binary(request):
             return _binary(pair, "tables")
         return _json(QualityReply(x=hexadecimal(pair)))
@@ -155,15 +149,14 @@ class RecomputeServer:
         request: web.Request,
         kind: Kind,
         read: Callable[[bytes], Question],
-        ask: Callable[[Engine, Question, Checkpoint], _A],
-    ) -> tuple[Question, _A]:
+    ) -> tuple[Question, tuple[int, ...]]:
         """Read a question, have it worked on within its deadline, and count and log how it ended."""
         began = self._queue.clock.monotonic()
         heard = _Heard(kind)
         result = "client_left"
         try:
             heard.deadline = began + self._seconds(request)
-            answer = await self._work(request, heard, read, ask)
+            answer = await self._work(request, heard, read)
             result = "ok"
         except WrongAnswerError as error:
             result = error.code
@@ -181,34 +174,33 @@ class RecomputeServer:
         return answer
 
     async def _work(
-        self,
-        request: web.Request,
-        heard: "_Heard",
-        read: Callable[[bytes], Question],
-        ask: Callable[[Engine, Question, Checkpoint], _A],
-    ) -> tuple[Question, _A]:
+        self, request: web.Request, heard: "_Heard", read: Callable[[bytes], Question]
+    ) -> tuple[Question, tuple[int, ...]]:
         """Return question and answer, and learn from the seconds of computing."""
-        engine = self._ready_engine()
+        self._check_open()
         question = heard.question = read(await self._body(request, heard.deadline))
         expected = self._possible(heard.kind, question.level, heard.deadline)
-
-        def work(checkpoint: Checkpoint) -> tuple[_A, float]:
-            began = time.perf_counter()
-            return ask(engine, question, checkpoint), time.perf_counter() - began
-
-        answer, seconds = await self._queue.run(work, heard.deadline, expected)
-        heard.computed = seconds
-        self._rates.learn(heard.kind, question.level, seconds)
-        self._queue.note_seconds(seconds)
-        self._metrics.answered(heard.kind, question.level, seconds)
-        return question, answer
+        answer: Answer = await self._queue.run(heard.kind, question, heard.deadline, expected)
+        heard.computed, heard.worker = answer.seconds, answer.worker
+        self._rates.learn(heard.kind, question.level, answer.seconds)
+        self._queue.note_seconds(answer.seconds)
+        self._metrics.answered(heard.kind, question.level, answer.seconds)
+        return question, answer.xs
 
     def _possible(self, kind: Kind, level: int, deadline: float) -> float:
-        """Return the expected seconds of computing (0: not known yet); raise DeadlineError where they don't suffice."""
+        """Return the expected seconds of computing (0: not known yet).
+
+        Raises DeadlineError where they don't suffice, and WorkerLostError where no worker is back in time.
+        """
+        left = deadline - self._queue.clock.monotonic()
+        until_ready = self._crew.seconds_until_ready()
         expected = self._rates.best(kind, level)
+        if until_ready + (expected or 0.0) > left and not self._crew.ready:
+            raise WorkerLostError(
+                f"No worker is ready within the {left * 1000:.0f} ms that are left ({self._crew.why_not()})."
+            )
         if expected is None:
             return 0.0
-        left = deadline - self._queue.clock.monotonic()
         wait = self._queue.expected_wait()
         if wait + expected <= left:
             return expected
@@ -224,7 +216,19 @@ class RecomputeServer:
         ms, request_id = (clock.monotonic() - began) * 1000, request[REQUEST_ID]
         plot = None if asked is None else (asked.k, asked.level)
         epoch_ms = int(clock.now().timestamp() * 1000)
-        say(request_line(epoch_ms, client, plot, ms, engine=ENGINE, result=result, request_id=request_id))
+        worker = heard.worker
+        say(
+            request_line(
+                epoch_ms,
+                client,
+                plot,
+                ms,
+                engine="none" if worker is None else worker.engine,
+                used_gpu=worker is not None and worker.kind == "gpu",
+                result=result,
+                request_id=request_id,
+            )
+        )
         log.debug(
             "request",
             request=request_id,
@@ -235,12 +239,12 @@ class RecomputeServer:
             result=result,
         )
 
-    def _ready_engine(self) -> Engine:
+    def _check_open(self) -> None:
+        """Raise where no request is taken: one may wait for a lost worker, but not for the first one."""
         if self._draining:
             raise DrainingError
-        if self._engine is None:
-            raise NotReadyError
-        return self._engine
+        if not self._crew.ready and self._crew.why_not() is None:
+            raise NotReadyError("The server compiles its kernels and tests itself; it takes no requests yet.")
 
     async def _body(self, request: web.Request, deadline: float) -> bytes:
         if (request.content_length or 0) > BODY_LIMIT:
@@ -261,7 +265,6 @@ class RecomputeServer:
 
     async def _show_server(self, request: web.Request) -> web.Response:
         queue = self._queue
-        device = RecomputeDevice(kind="cpu", name=self._device_name, engine=ENGINE, workers=queue.threads)
         return _json(
             RecomputeServerView(
                 instance_id=self._instance_id,
@@ -269,7 +272,7 @@ class RecomputeServer:
                 state=self.state,
                 k=[K],
                 levels=list(LEVELS),
-                devices=[device],
+                devices=self._crew.devices(),
                 rates=self._rates.view(),
                 queue=QueueView(running=queue.running, waiting=queue.waiting, room=queue.room),
             )
@@ -281,21 +284,15 @@ class RecomputeServer:
         )
 
     async def _show_readiness(self, request: web.Request) -> web.Response:
-        self._ready_engine()
+        self._check_open()
+        if not self._crew.ready:
+            raise NotReadyError(f"No worker is ready ({self._crew.why_not()}).")
         return web.json_response({"status": "ready", "instance_id": self._instance_id})
 
     async def _show_metrics(self, request: web.Request) -> web.Response:
         return web.Response(
             body=self._metrics.text(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
         )
-
-
-def _ask_proof(engine: Engine, question: Question, checkpoint: Checkpoint) -> tuple[int, ...]:
-    return engine.proof(question, checkpoint)
-
-
-def _ask_quality(engine: Engine, question: Question, checkpoint: Checkpoint) -> tuple[int, int]:
-    return engine.quality(question, checkpoint)
 
 
 def _wants_binary(request: web.Request) -> bool:

@@ -37,6 +37,7 @@ def request_line(
     engine: str,
     result: str,
     request_id: str,
+    used_gpu: bool = False,
 ) -> str:
     """Return the line of one request that has ended.
 
@@ -45,7 +46,7 @@ def request_line(
     """
     k, level = ("?", "?") if plot is None else plot
     return (
-        f"[{epoch_ms}] Request from {client} for K{k} C{level} took {ms:.3f} ms (used_gpu = 0,"
+        f"[{epoch_ms}] Request from {client} for K{k} C{level} took {ms:.3f} ms (used_gpu = {int(used_gpu)},"
         f" is_fail = {int(result != 'ok')}, engine = {engine}, result = {result}, id = {request_id})"
     )
 

@@ -1,20 +1,19 @@
 """The recompute server as a process: checks its port, listens, tests itself, then takes requests until told to stop.
 
-It listens before numba is even imported, so that whoever started it can watch it come up: `/healthz` answers at
-once, `/readyz` when every kernel is compiled and a known proof was recovered. The first SIGTERM or SIGINT lets work
-in progress end, a second one does not wait; a worker that hangs ends the server, and nothing outlasts the limit.
+It never imports an engine itself; its workers, processes of their own, do. Whoever started it can watch it come up:
+`/healthz` answers at once, `/readyz` when a worker has compiled every kernel and recovered a known proof. The first
+SIGTERM or SIGINT lets work in progress end, a second one does not wait, and nothing outlasts the limit.
 """
 
 import asyncio
 import os
 import socket
 import sys
-import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import structlog
 from aiohttp import web
@@ -28,15 +27,16 @@ from gpupool.core.logging import set_up_logging
 from gpupool.core.processes import identify_self
 from gpupool.core.records import ProcessRecord
 from gpupool.recompute.credentials import is_loopback, read_tokens, tls_files
-from gpupool.recompute.server.app import ENGINE, RecomputeServer
+from gpupool.recompute.server.app import RecomputeServer
 from gpupool.recompute.server.banner import device_lines, listening_line, processor_name, say
 from gpupool.recompute.server.cards import CardChoices, check_cards, find_cards
+from gpupool.recompute.server.crew import Crew, ProcessCrew
 from gpupool.recompute.server.doorway import Doorway
 from gpupool.recompute.server.ending import GRACE_SECONDS, end_within
-from gpupool.recompute.server.engine import Engine
 from gpupool.recompute.server.problems import refuse_head
+from gpupool.recompute.server.seat import SeatRules
 from gpupool.recompute.server.settings import RecomputeServerSettings
-from gpupool.recompute.server.watchdog import StuckWorkerError, watch
+from gpupool.recompute.server.staffing import WorkerPlan, cpu_worker
 from gpupool.recompute.server.work import WorkQueue
 
 ROLE: Final = "recompute"
@@ -52,8 +52,8 @@ log = structlog.get_logger(__name__)
 def run(settings: RecomputeServerSettings, choices: CardChoices) -> None:
     """Serve until SIGTERM or SIGINT.
 
-    Raises errors of `core.errors` before listening (PortTakenError, wrong cards or files), and StuckWorkerError after
-    a worker hung.
+    Raises errors of `core.errors` before listening (PortTakenError, wrong cards or files), and later where no worker
+    ever becomes ready.
     """
     if find_spec("numba") is None:
         raise EnvironmentProblemError(
@@ -66,50 +66,60 @@ def run(settings: RecomputeServerSettings, choices: CardChoices) -> None:
         if not os.environ.get(KERNEL_CACHE):
             os.environ[KERNEL_CACHE] = str(ensure_private_dir(settings.kernel_cache))
         set_up_logging(ROLE, settings.log_level)
-        devices = [(processor_name(), f"CPU ({ENGINE})")]
+        plans = [cpu_worker(processor_name(), settings.threads.used)]
+        devices = [(plan.name, f"CPU ({plan.engine})") for plan in plans]
         say(*device_lines(settings.threads, len(cards.cuda), devices, notice))
         # The doorway waits for readable sockets, which the default loop of Windows cannot.
         with (
             asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner,
             suppress(asyncio.CancelledError),
         ):
-            runner.run(_serve(settings, listener))
+            runner.run(serve(settings, listener, plans))
 
 
-async def _serve(settings: RecomputeServerSettings, listener: socket.socket) -> None:
+async def serve(
+    settings: RecomputeServerSettings, listener: socket.socket, plans: Sequence[WorkerPlan]
+) -> None:
+    """Serve ``listener`` with one worker process for each of ``plans``, until told to stop; errors as for `run`."""
     instance_id = settings.instance_id or new_id("inst")
     stop = stop_signal()
-    stuck: StuckWorkerError | None = None
-    async with listening(settings, instance_id, listener) as (server, port):
-        record = _keep_record(settings, instance_id, port)
-        say(listening_line(settings.recompute_host, port))
-        _warn_if_open(settings)
-        preparing = asyncio.create_task(_prepare(server))
-        stopping = asyncio.create_task(stop.wait())
-        watching = asyncio.create_task(watch(server.progress, settings.recompute_stuck_seconds))
-        try:
-            await asyncio.wait({preparing, stopping, watching}, return_when=asyncio.FIRST_COMPLETED)
-            if preparing.done():
-                preparing.result()
-            await asyncio.wait({stopping, watching}, return_when=asyncio.FIRST_COMPLETED)
-            end_within(settings.recompute_drain_seconds + GRACE_SECONDS)
-            if watching.done():
-                stuck = watching.result()
-                log.error(stuck.code, reason=stuck.message, what_to_do=stuck.remedy)
-            log.info("recompute_stopping", seconds=settings.recompute_drain_seconds)
-        finally:
-            _remove_record(record, instance_id)
-            for task in (preparing, stopping, watching):
-                task.cancel()
-    if stuck is not None:
-        raise stuck
+    rules = SeatRules(stuck_seconds=settings.recompute_stuck_seconds, log_level=settings.log_level)
+    crew = ProcessCrew(plans, rules)
+    try:
+        async with listening(settings, instance_id, listener, crew) as (_, port):
+            record = _keep_record(settings, instance_id, port)
+            say(listening_line(settings.recompute_host, port))
+            _warn_if_open(settings)
+            try:
+                await _work_until(stop, crew)
+                end_within(settings.recompute_drain_seconds + GRACE_SECONDS)
+                log.info("recompute_stopping", seconds=settings.recompute_drain_seconds)
+            finally:
+                _remove_record(record, instance_id)
+    finally:
+        await crew.end()
+
+
+async def _work_until(stop: asyncio.Event, crew: ProcessCrew) -> None:
+    """Keep workers at work until told to stop; raise what keeps all of them from ever being ready."""
+    stopping, working = asyncio.create_task(stop.wait()), crew.begin()
+    awaited: set[asyncio.Future[Any]] = {stopping, working}
+    try:
+        await asyncio.wait({crew.begun, *awaited}, return_when=asyncio.FIRST_COMPLETED)
+        if crew.begun.done():
+            crew.begun.result()
+        await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            working.result()
+    finally:
+        stopping.cancel()
 
 
 @asynccontextmanager
 async def listening(
-    settings: RecomputeServerSettings, instance_id: str, listener: socket.socket
+    settings: RecomputeServerSettings, instance_id: str, listener: socket.socket, crew: Crew
 ) -> AsyncIterator[tuple[RecomputeServer, int]]:
-    """Serve ``listener`` for as long as the block lasts; give the server, which has no engine yet, and the port.
+    """Serve ``listener`` for as long as the block lasts; give the server and the port.
 
     At the end no new request is taken, and work in progress gets ``recompute_drain_seconds``. Raises
     EnvironmentProblemError or InvalidInputError where files of tokens or TLS cannot be used.
@@ -117,12 +127,11 @@ async def listening(
     files = tls_files(settings.recompute_tls_cert, settings.recompute_tls_key, settings.recompute_client_ca)
     tls = None if files is None else files.context()
     tokens = () if settings.recompute_token_file is None else read_tokens(settings.recompute_token_file)
-    queue = WorkQueue(settings.threads.used, settings.recompute_queue_room)
+    queue = WorkQueue(crew, settings.recompute_queue_room)
     server = RecomputeServer(
         queue,
         instance_id,
         deadline_ms=settings.recompute_deadline_ms,
-        device_name=processor_name(),
         tokens=tokens,
         certificate=settings.recompute_client_ca is not None,
     )
@@ -146,36 +155,7 @@ async def listening(
     finally:
         accepting.cancel()
         await asyncio.wait({accepting})
-        queue.close()
         await runner.cleanup()
-
-
-async def _prepare(server: RecomputeServer) -> None:
-    """Give the server its engine once that is compiled and has tested itself."""
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    ready: asyncio.Future[Engine] = loop.create_future()
-
-    def settle(engine: Engine | None, fault: GpupoolError) -> None:
-        if not ready.cancelled():
-            ready.set_exception(fault) if engine is None else ready.set_result(engine)
-
-    def work() -> None:
-        engine, fault = None, GpupoolError("The recompute engine could not be prepared; its log says why.")
-        try:
-            from gpupool.recompute.server.numba_engine import checked_engine
-
-            engine = checked_engine()
-        except GpupoolError as error:
-            fault = error
-        finally:
-            with suppress(RuntimeError):  # the loop is closed: the process ended while this still compiled
-                loop.call_soon_threadsafe(settle, engine, fault)
-
-    # A daemon, so that a stop does not wait for the compiler.
-    threading.Thread(target=work, name="prepare", daemon=True).start()
-    server.begin(await ready)
-    log.info("recompute_ready", seconds=round(loop.time() - began, 1))
 
 
 def _keep_record(settings: RecomputeServerSettings, instance_id: str, port: int) -> Path | None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 _SECONDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60)
@@ -14,7 +14,12 @@ class Metrics:
     """Requests by kind and outcome, compute times by level, and what is under way."""
 
     def __init__(
-        self, waiting: Callable[[], int], running: Callable[[], int], ready: Callable[[], bool]
+        self,
+        *,
+        waiting: Callable[[], int],
+        running: Callable[[], int],
+        ready: Callable[[], bool],
+        restarts: Callable[[], int],
     ) -> None:
         self._registry = CollectorRegistry()
         self._requests = Counter(
@@ -31,7 +36,7 @@ class Metrics:
             registry=self._registry,
         )
         ProcessCollector(registry=self._registry)
-        self._registry.register(_Present(waiting, running, ready))
+        self._registry.register(_Present(waiting, running, ready, restarts))
 
     def answered(self, kind: str, level: int, seconds: float) -> None:
         """Note the compute time of an answer."""
@@ -50,9 +55,13 @@ class _Present(Collector):
     """Gauges that are asked for rather than kept."""
 
     def __init__(
-        self, waiting: Callable[[], int], running: Callable[[], int], ready: Callable[[], bool]
+        self,
+        waiting: Callable[[], int],
+        running: Callable[[], int],
+        ready: Callable[[], bool],
+        restarts: Callable[[], int],
     ) -> None:
-        self._waiting, self._running, self._ready = waiting, running, ready
+        self._waiting, self._running, self._ready, self._restarts = waiting, running, ready, restarts
 
     def collect(self) -> Iterable[Metric]:
         """Return the gauges as they are now."""
@@ -60,3 +69,6 @@ class _Present(Collector):
         yield GaugeMetricFamily(f"{name}_waiting", "Requests in the queue.", value=self._waiting())
         yield GaugeMetricFamily(f"{name}_running", "Requests that are worked on.", value=self._running())
         yield GaugeMetricFamily(f"{name}_ready", "1 while requests are taken.", value=float(self._ready()))
+        yield CounterMetricFamily(
+            f"{name}_worker_losses", "Worker processes that died or were killed.", value=self._restarts()
+        )

@@ -31,7 +31,7 @@ class RecomputeServerSettings(ProcessSettings):
     recompute_drain_seconds: Annotated[float, Field(ge=0, le=3600)] = 5.0
     """How long work in progress may go on after the signal to stop."""
     recompute_stuck_seconds: Annotated[float, Field(gt=0, le=3600)] = 30.0
-    """How long a worker may make no progress before the server counts it as hanging and ends."""
+    """How long a worker may make no progress before it counts as hanging and its process is replaced."""
     recompute_token_file: Path | None = None
     """File of bearer tokens, one a line; a request must bring one of them."""
     recompute_tls_cert: Path | None = None

@@ -1,0 +1,78 @@
+"""Engines that a test server's worker processes load by name; the plot id of a question says what becomes of it."""
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+from gpupool.core.errors import GpupoolError
+from gpupool.recompute.demo import known_proof
+from gpupool.recompute.server.engine import Checkpoint
+from gpupool.recompute.server.questions import Question
+
+ANSWER, SEGFAULT, SEGFAULT_ONCE, HANG, HANG_ONCE, SLOW = (bytes([number]) * 32 for number in range(6))
+FOLDER = "GPUPOOL_TEST_FOLDER"
+"""Where what happened is noted, and survives the worker."""
+
+
+class ObedientEngine:
+    """Does what it is asked to, including dying."""
+
+    def proof(self, question: Question, checkpoint: Checkpoint) -> tuple[int, ...]:
+        plot = question.plot_id
+        if plot == SEGFAULT or (plot == SEGFAULT_ONCE and _first("segfault")):
+            os.kill(os.getpid(), signal.SIGSEGV)
+            time.sleep(60)
+        if plot == HANG or (plot == HANG_ONCE and _first("hang")):
+            threading.Event().wait()
+        while plot == SLOW:
+            _note("slow")
+            try:
+                checkpoint()
+            except GpupoolError:
+                _note("stopped")
+                raise
+            time.sleep(0.01)
+        return known_proof().xs
+
+    def quality(self, question: Question, checkpoint: Checkpoint) -> tuple[int, int]:
+        return known_proof().xs[0], known_proof().xs[1]
+
+
+def obedient() -> ObedientEngine:
+    """An engine that is ready at once; it prints, as drivers do, where only messages belong."""
+    print("a driver says hello")
+    os.write(1, b"and so does its C part\n")
+    return ObedientEngine()
+
+
+def unfit() -> ObedientEngine:
+    """An engine that does not pass its own test."""
+    raise GpupoolError(
+        "The answer to the known question is wrong.", remedy="Look at the memory of this machine."
+    )
+
+
+def crashing() -> ObedientEngine:
+    """A driver that takes its process with it as soon as it is loaded."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError
+
+
+def noted(folder: Path, what: str) -> bool:
+    """Tell whether something has happened in any worker."""
+    return (folder / what).exists()
+
+
+def _note(what: str) -> None:
+    Path(os.environ[FOLDER], what).touch()
+
+
+def _first(what: str) -> bool:
+    path = Path(os.environ[FOLDER], what)
+    try:
+        path.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
