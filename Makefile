@@ -4,6 +4,11 @@
 PYTHON := .venv/bin/python -P
 ARGS :=
 
+# Tests wait about as often as they compute, so three at a time fill two cores. A file stays with one worker: its tests
+# share processes. `ARGS="-n 0"` runs one test after the other.
+WORKERS := 3
+PARALLEL = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
 # One folder of compiled numba code for a whole run; absolute, since programs start elsewhere.
 kernels test test-full bench: export NUMBA_CACHE_DIR := $(CURDIR)/.numba-cache
 unexport PYTHONDONTWRITEBYTECODE
@@ -21,10 +26,10 @@ up: ## start the whole pool on this machine (ARGS=--once stops after the demo)
 	@./up $(ARGS)
 
 test: lint kernels ## lint, then every test that belongs into 15 minutes on 2 cores
-	$(PYTHON) -m pytest -m "not slow" $(ARGS)
+	$(PYTHON) -m pytest $(PARALLEL) -m "not slow" $(ARGS)
 
 test-full: lint kernels ## everything, the slow tests too
-	$(PYTHON) -m pytest $(ARGS)
+	$(PYTHON) -m pytest $(PARALLEL) $(ARGS)
 
 # Compiled once here, so that no test waits for the compiler nor two processes compile the same.
 kernels: install
