@@ -1,0 +1,73 @@
+"""The process that solves: one question at a time, with every core it is given, holding Python's lock all the while.
+
+chia_rs cannot be interrupted and lets no other thread of its process run, so nothing else lives here. Questions and
+answers are lines of JSON. The process ends at the end of its input, or by the kernel's hand when its parent dies.
+"""
+
+import ctypes
+import inspect
+import json
+import os
+import signal
+import sys
+from importlib import import_module
+from importlib.metadata import version
+from typing import Any, Final
+
+PACKAGE: Final = "chia_rs"
+_SET_DEATH_SIGNAL: Final = 1
+"""PR_SET_PDEATHSIG."""
+
+
+def main() -> None:
+    """Serve; arguments: the parent's process id, and how many cores to use (0: all)."""
+    parent, cores = int(sys.argv[1]), int(sys.argv[2])
+    _die_with(parent)
+    _keep_to(cores)
+    library = import_module(PACKAGE)
+    _say({"ready": version(PACKAGE)})
+    for line in sys.stdin:
+        asked = json.loads(line)
+        _say({"number": asked["number"], **_solved(library, asked)})
+
+
+def _solved(library: Any, asked: dict[str, Any]) -> dict[str, str]:
+    """Return the proof, checked against the partial one, or what was wrong."""
+    strength, k, plot_id = asked["strength"], asked["k"], bytes.fromhex(asked["plot_id"])
+    try:
+        partial = library.PartialProof.from_bytes(bytes.fromhex(asked["partial_proof"]))
+        sized = import_module(f"{PACKAGE}.sized_bytes").bytes32(plot_id)
+        # Releases before 0.53 also want to know whether this is a test network.
+        more = (False,) if "testnet" in inspect.signature(library.solve_proof).parameters else ()
+        proof = library.solve_proof(partial, sized, strength, k, *more)
+        if not proof:
+            return {"fault": "no proof"}
+        quality = library.quality_string_from_proof(sized, k, strength, proof)
+        if quality is None or quality != partial.get_string(strength):
+            return {"fault": "the library's proof has another quality than the partial proof"}
+    except (ValueError, TypeError, OverflowError) as error:
+        return {"fault": str(error)[:300] or type(error).__name__}
+    return {"proof": bytes(proof).hex()}
+
+
+def _say(message: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
+
+
+def _keep_to(cores: int) -> None:
+    """Let the library, which starts a thread for every core it sees, see only so many."""
+    if cores > 0 and sys.platform == "linux":
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
+
+
+def _die_with(parent: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(0)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+if __name__ == "__main__":
+    main()
