@@ -32,31 +32,33 @@ class Authority:
             own.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
         )
 
-    def issue(self, name: str) -> Pair:
-        """Return a certificate for localhost, 127.0.0.1 and ::1."""
+    def issue(self, name: str, *, host: str = "localhost", days: tuple[int, int] = (-1, 1)) -> Pair:
+        """Return a certificate that counts from and until so many days from now.
+
+        For localhost, 127.0.0.1 and ::1, or for another ``host`` alone.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        addresses = ["127.0.0.1", "::1"] if host == "localhost" else []
         alternatives = x509.SubjectAlternativeName(
-            [
-                x509.DNSName("localhost"),
-                x509.IPAddress(ip_address("127.0.0.1")),
-                x509.IPAddress(ip_address("::1")),
-            ]
+            [x509.DNSName(host), *(x509.IPAddress(ip_address(address)) for address in addresses)]
         )
-        signed = (
-            self._builder(subject, key).add_extension(alternatives, False).sign(self._key, hashes.SHA256())
-        )
+        builder = self._builder(subject, key, days).add_extension(alternatives, False)
+        signed = builder.sign(self._key, hashes.SHA256())
         pair = Pair(self.folder / f"{name}.pem", self.folder / f"{name}.key")
         pair.certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
-        pair.key.touch(0o600)
-        pair.key.write_bytes(
-            key.private_bytes(
-                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-            )
-        )
+        _write_key(pair.key, key)
         return pair
 
-    def _builder(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+    def write_key(self) -> Path:
+        """Write the authority's own key too, for a server whose certificate is signed by itself."""
+        path = self.certificate.with_suffix(".key")
+        _write_key(path, self._key)
+        return path
+
+    def _builder(
+        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, days: tuple[int, int] = (-1, 1)
+    ) -> x509.CertificateBuilder:
         now = dt.datetime.now(dt.UTC)
         return (
             x509.CertificateBuilder()
@@ -64,6 +66,15 @@ class Authority:
             .issuer_name(self._name)
             .public_key(key.public_key())
             .serial_number(x509.random_serial_number())
-            .not_valid_before(now - dt.timedelta(days=1))
-            .not_valid_after(now + dt.timedelta(days=1))
+            .not_valid_before(now + dt.timedelta(days=days[0]))
+            .not_valid_after(now + dt.timedelta(days=days[1]))
         )
+
+
+def _write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
+    path.touch(0o600)
+    path.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    )

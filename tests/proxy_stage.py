@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import socket
+import ssl
 import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -46,6 +47,8 @@ class Node:
     def __init__(self) -> None:
         self.mode = "ok"
         self.delay = 0.0
+        self.tls: ssl.SSLContext | None = None
+        self.resumed = 0
         self.port = 0
         self.connections = 0
         self.peak = 0
@@ -59,7 +62,7 @@ class Node:
         return f"127.0.0.1:{self.port}"
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._client, "127.0.0.1", self.port)
+        self._server = await asyncio.start_server(self._client, "127.0.0.1", self.port, ssl=self.tls)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
@@ -79,6 +82,8 @@ class Node:
         self._tasks.add(task)
         self._writers.add(writer)
         self.connections += 1
+        secured = writer.get_extra_info("ssl_object")
+        self.resumed += bool(secured and secured.session_reused)
         self.peak = max(self.peak, len(self._writers))
         try:
             await self.serve(reader, writer)
@@ -145,6 +150,7 @@ class HttpNode(Node):
     def __init__(self) -> None:
         super().__init__()
         self.status = 200
+        self.token: str | None = None
         self.body: object = None
         self.headers: list[dict[str, str]] = []
         self.view: dict[str, object] = dict(VIEW)
@@ -158,6 +164,11 @@ class HttpNode(Node):
                 name.lower(): value.strip() for name, _, value in (line.partition(":") for line in rest)
             }
             body = await reader.readexactly(int(headers.get("content-length", "0")))
+            if self.token is not None and headers.get("authorization") != f"Bearer {self.token}":
+                self._write(
+                    writer, 401, {"code": "unauthorized", "detail": "This server wants a bearer token."}
+                )
+                continue
             if first.startswith("GET /v1/server"):
                 if self.mode == "hang":
                     await asyncio.Event().wait()
@@ -252,7 +263,7 @@ async def proxy(*behind: Node | str, **settings: object) -> AsyncIterator[ProxyS
         ProxySettings(port=0, nodes=names, drain_seconds=5.0, log_level="WARNING", check_answers=False),
         **settings,  # type: ignore[arg-type]
     )
-    listener = listen(given)
-    port = int(listener.getsockname()[1])
-    async with running(given, listener) as (core, _):
-        yield ProxyStage(core, port)
+    with listen(given) as listener:
+        port = int(listener.getsockname()[1])
+        async with running(given, listener) as (core, _):
+            yield ProxyStage(core, port)

@@ -25,6 +25,16 @@ async def test_a_proof_and_a_quality_come_through() -> None:
     assert node.headers[0]["x-request-id"] == "my-own.id_7"
 
 
+async def test_a_connection_to_a_server_is_kept_for_the_next_request() -> None:
+    node = HttpNode()
+    async with nodes(node), proxy(node) as stage:
+        await stage.known(1)
+        before = node.connections
+        for _ in range(5):
+            assert (await stage.http("POST", "/v1/proofs", QUESTION))[0] == 200
+        assert node.connections == before + 1
+
+
 async def test_the_deadline_goes_on_smaller_and_the_default_without_one() -> None:
     node = HttpNode()
     async with nodes(node), proxy(node, deadline_seconds=3.0) as stage:

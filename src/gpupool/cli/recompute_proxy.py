@@ -12,8 +12,12 @@ from typing import Annotated
 import typer
 
 PORT_HELP = "Port to listen on [11989]; 0 takes a free one."
-TAKEOVER_HELP = "Replace the proxy that runs at this address: it hands its socket and clients over and leaves; no lookup is lost."
-NODE_HELP = "A server to forward to; port 11989 where none is given. May be repeated."
+TAKEOVER_HELP = "Replace the proxy that runs at this address, which hands its socket and clients over: no lookup is lost."
+NODE_HELP = "A server to forward to; port 11989 where none is given. May be repeated. In quotes: options as in that file."
+NODES_FILE_HELP = (
+    "A watched file: HOST[:PORT] [weight=] [sockets=] [kind=frames|http] [drain] a line; for TLS and tokens plain, tls, "
+    "tls=CA_FILE, tls=sha256:HEX, server-name=, cert=, key=, token-file=."
+)
 
 
 def proxy(
@@ -26,9 +30,7 @@ def proxy(
     ] = "127.0.0.1",
     nodes_file: Annotated[
         Path | None,
-        typer.Option(
-            help="A watched file: HOST[:PORT] [weight=] [sockets=] [kind=frames|http] [drain] a line."
-        ),
+        typer.Option(help=NODES_FILE_HELP),
     ] = None,
     control: Annotated[
         str | None, typer.Option(metavar="URL", help="Control, whose recompute servers are used.")
@@ -66,15 +68,57 @@ def proxy(
         ),
     ] = None,
     log_level: Annotated[str, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
+    node_tls: Annotated[
+        str | None,
+        typer.Option(
+            metavar="system|CA_FILE|sha256:HEX",
+            help="Reach nodes over TLS, trusting this machine's authorities, a PEM file's, or one certificate.",
+        ),
+    ] = None,
+    node_token_file: Annotated[
+        Path | None, typer.Option(help="File whose first line is the token for nodes; mode 0600.")
+    ] = None,
+    node_cert: Annotated[Path | None, typer.Option(help="Certificate (PEM) to show to nodes.")] = None,
+    node_key: Annotated[Path | None, typer.Option(help="Key of that certificate (PEM); mode 0600.")] = None,
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option(
+            help="Certificate (PEM): clients may speak TLS on the same port. Taken anew when it changes."
+        ),
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Key of that certificate (PEM); mode 0600.")] = None,
+    require_tls: Annotated[
+        bool, typer.Option("--require-tls", help="Refuse clients that do not speak TLS.")
+    ] = False,
+    client_ca: Annotated[
+        Path | None, typer.Option(help="Authority (PEM) of clients' certificates: each must show one.")
+    ] = None,
+    client_tokens: Annotated[
+        Path | None,
+        typer.Option(help="Tokens, one a line, mode 0600: HTTP requests must bring one, frames are refused."),
+    ] = None,
+    check_answers: Annotated[
+        bool,
+        typer.Option(help="Check answers of servers of this program; one that is wrong is asked elsewhere."),
+    ] = True,
 ) -> None:
     """Forward lookups to the server that will finish first, and to another one when it fails.
 
     Takes Gigahorse clients (for Gigahorse servers) and HTTP (for servers of this program) on one port.
 
-    Example: gpupool recompute proxy --host 0.0.0.0 -n 192.168.1.5 -n 192.168.1.6:11000
+    Clients on the farm's own network may speak plainly; what is given about TLS, certificates and tokens is enforced.
+    Secrets are read from files, never from arguments.
+
+    Examples:
+
+      gpupool recompute proxy --host 0.0.0.0 -n 192.168.1.5 -n 192.168.1.6:11000
+
+      gpupool recompute proxy --host 0.0.0.0 -n "gpu1.farm:11989 tls=/etc/gpupool/ca.pem token-file=/etc/gpupool/token"
     """
+    from gpupool.recompute.proxy.border import BorderFiles
     from gpupool.recompute.proxy.main import run
     from gpupool.recompute.proxy.settings import ProxySettings
+    from gpupool.recompute.proxy.trust import Trust, trust_of
 
     settings = ProxySettings(
         host=host,
@@ -94,8 +138,16 @@ def proxy(
         alert_command=alert_command,
         alert_url=alert_url,
         log_level=log_level.upper(),
+        border=BorderFiles(tls_cert, tls_key, client_ca, client_tokens, require_tls),
+        trust=trust_of(_trust_words(node_tls, node_token_file, node_cert, node_key), Trust()),
+        check_answers=check_answers,
     )
     run(settings, _say)
+
+
+def _trust_words(tls: str | None, token: Path | None, cert: Path | None, key: Path | None) -> list[str]:
+    given = {"tls": tls, "token-file": token, "cert": cert, "key": key}
+    return [f"{name}={value}" for name, value in given.items() if value is not None]
 
 
 def main() -> None:

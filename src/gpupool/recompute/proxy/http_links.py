@@ -35,6 +35,7 @@ class HttpLink(Link):
         self._reply = HttpReply()
         self._received = 0
         self._whole = False
+        self._reusable = False
 
     def data_received(self, data: bytes) -> None:
         """Parse; an answer that nobody asked for, is malformed or too large ends the connection."""
@@ -66,11 +67,12 @@ class HttpLink(Link):
         status = self._parser.get_status_code()
         if status >= 200:
             self._reply.status, self._whole = status, True
+            # After this call the parser knows no more of it.
+            self._reusable = bool(self._parser.should_keep_alive())
         else:
             self._reply = HttpReply()
 
     def _finish(self, attempt: "Attempt") -> None:
         reply, self._reply = self._reply, HttpReply()
-        reusable = bool(self._parser.should_keep_alive())
         self._received, self._whole = 0, False
-        self._owner.answered(self, attempt, reply, reusable=reusable)
+        self._owner.answered(self, attempt, reply, reusable=self._reusable)

@@ -216,6 +216,7 @@ async def _standing(
     finally:
         door.close()
         core.close()
+        await core.judge.close()
         working.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await working

@@ -86,17 +86,27 @@ class Judge:
             if self._starting is None:
                 self._starting = asyncio.get_running_loop().create_task(self._start())
 
+    @property
+    def running(self) -> bool:
+        """Whether there is a checker."""
+        return self._checker is not None
+
     def sweep(self, now: float) -> None:
         """End a checker that hangs."""
-        if self._waiting and now - self._waiting[0].since > LONGEST_SECONDS and self._checker is not None:
+        if self._waiting and now - self._waiting[0].since > LONGEST_SECONDS:
+            self.kill()
+
+    def kill(self) -> None:
+        """End the checker at once; what it had goes on unchecked."""
+        if self._checker is not None:
             self._checker.kill()
 
-    def close(self) -> None:
-        """Let the checker end."""
+    async def close(self) -> None:
+        """End the checker, and return once it is gone."""
         if self._starting is not None:
-            self._starting.cancel()
+            await asyncio.wait({self._starting})
         if self._checker is not None:
-            self._checker.end()
+            await self._checker.end()
 
     async def _start(self) -> None:
         loop = asyncio.get_running_loop()
@@ -138,6 +148,7 @@ class _Checker(asyncio.SubprocessProtocol):
         self._verdict, self._gone = verdict, gone
         self._buffer = b""
         self._ended = False
+        self._exited = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the pipes."""
@@ -164,6 +175,8 @@ class _Checker(asyncio.SubprocessProtocol):
 
     def process_exited(self) -> None:
         """Tell, unless it was asked to end."""
+        self._exited.set()
+        self._transport.close()
         if not self._ended:
             self._ended = True
             self._gone("the checker ended")
@@ -172,8 +185,8 @@ class _Checker(asyncio.SubprocessProtocol):
         """End it at once."""
         self._transport.kill()
 
-    def end(self) -> None:
-        """Let it end by closing its input."""
+    async def end(self) -> None:
+        """End it without telling; it holds nothing that anybody misses."""
         self._ended = True
-        self._input.close()
         self._transport.close()
+        await self._exited.wait()

@@ -88,7 +88,7 @@ class NodeWatch:
                 log.info("node_found", node=node.name, speaks=" ".join(sorted(finding.kinds)))
                 node.kinds, changed = finding.kinds, True
             finding = finding if not silent else Finding(reachable=True, why="it does not answer")
-        elif not node.kinds and node.trouble is None:
+        elif node.trouble is None:
             node.trouble = finding.why
             log.warning("node_unreachable", node=node.name, why=finding.why, remedy=finding.remedy)
         if changed:
