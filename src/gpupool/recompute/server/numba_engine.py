@@ -13,7 +13,7 @@ from gpupool.pos.quality import proof_pair
 from gpupool.pos.truncation import truncate, truncate_twice
 from gpupool.pos.verification import verify_proof, verify_tables
 from gpupool.recompute.demo import known_proof, proof_request, quality_request
-from gpupool.recompute.server.engine import Checkpoint, WrongAnswerError
+from gpupool.recompute.server.engine import Checkpoint, Engine, WrongAnswerError
 from gpupool.recompute.server.questions import Question, read_proof_question, read_quality_question
 
 
@@ -61,27 +61,36 @@ class NumbaEngine:
             raise WrongAnswerError from error
         return found.pair
 
+    def new_decompressor(self) -> Decompressor:
+        """Return what a thread that calls for the first time works with."""
+        return Decompressor()
+
     def _decompressor(self) -> Decompressor:
         decompressor: Decompressor | None = getattr(self._local, "decompressor", None)
         if decompressor is None:
-            decompressor = self._local.decompressor = Decompressor()
+            decompressor = self._local.decompressor = self.new_decompressor()
         return decompressor
 
 
 def checked_engine() -> NumbaEngine:
-    """Return an engine whose every path is compiled and has given a known answer; the first time takes seconds.
+    """Return an engine whose every path is compiled and has given a known answer; the first time takes seconds."""
+    engine = NumbaEngine()
+    try_known_answers(engine)
+    return engine
 
-    A full proof at C3 goes through the partitioned join, a quality at C1 through the filtered one. Raises
-    SelfTestError where an answer is not the known one.
+
+def try_known_answers(engine: Engine, level: int = 3) -> None:
+    """Ask what is known: on a CPU a proof at C3 goes through the partitioned join, a quality at C1 through the other.
+
+    Raises SelfTestError where an answer is not the known one, or what the engine raises.
     """
-    engine, proof = NumbaEngine(), known_proof()
-    question = read_proof_question(proof_request(proof).model_dump_json().encode())
+    proof = known_proof()
+    question = read_proof_question(proof_request(proof, level).model_dump_json().encode())
     if engine.proof(question, _go_on) != proof.xs:
         raise SelfTestError
     question = read_quality_question(quality_request(proof, level=1).model_dump_json().encode())
     if engine.quality(question, _go_on) != proof_pair(proof.xs, proof.challenge):
         raise SelfTestError
-    return engine
 
 
 def _go_on() -> None:

@@ -1,0 +1,56 @@
+"""Recovering proofs with a card: tables 1 to 3 there, the rest as the CPU does it.
+
+Whatever a card returns goes through the same choice and the same verification as an answer of the CPU.
+"""
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Final
+
+from gpupool.devices.recovery.cards import OpenCard
+from gpupool.devices.recovery.quads import Quad, QuadJoiner
+from gpupool.pos.decompressor import Checkpoint, Decompressor
+from gpupool.pos.line_points import readings
+from gpupool.pos.parameters import LAST_TABLE, K
+from gpupool.pos.tables import Entries, concatenate, next_table
+
+_SHARE_OF_MEMORY: Final = 4
+"""A lane takes up to this part of a card's memory: two lanes leave half to whatever else runs there."""
+_MOST_BUDGET: Final = 2 << 30
+
+
+class CardDecompressor(Decompressor):
+    """A `Decompressor` on one lane of a card. Not for two threads at once."""
+
+    def __init__(self, card: OpenCard) -> None:
+        """Raises DeviceFaultError where the card cannot be used."""
+        super().__init__()
+        self._lane = card.lane()
+        budget = min(self._lane.memory_bytes // _SHARE_OF_MEMORY, _MOST_BUDGET)
+        self._joiner = QuadJoiner(self._lane, budget)
+
+    def close(self) -> None:
+        """Give the card's memory back."""
+        self._joiner.close()
+        self._lane.close()
+
+    def _climb(
+        self, plot_id: bytes, bits: int, line_points: Sequence[int], checkpoint: Checkpoint
+    ) -> Entries:
+        choices = [readings(line_point, 1 << (K - bits)) for line_point in line_points]
+        quads: list[Quad] = []
+        owners: list[int] = []
+        for i in range(0, len(choices), 2):
+            for first, second in product(choices[i], choices[i + 1]):
+                quads.append((*first, *second))
+                owners.append(i // 2)
+        found = self._joiner.join(plot_id, bits, quads, checkpoint)
+        lists = [
+            concatenate([entries for entries, owner in zip(found, owners, strict=True) if owner == i])
+            for i in range(len(choices) // 2)
+        ]
+        for table in range(4, LAST_TABLE + 1):
+            if len(lists) == 1:
+                break
+            lists = [next_table(table, lists[i], lists[i + 1]) for i in range(0, len(lists), 2)]
+        return lists[0]
