@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from polling import eventually
 from proxy_stage import frame, read_frame
 
-DROP_IN = "from gpupool.cli.recompute_proxy import main; main()"
+DROP_IN = "from gpupool.cli.recompute_proxy_dropin import main; main()"
 COMMAND = "from gpupool.cli.main import main; main()"
 QUESTION = b'{"level": 1}'
 

@@ -1,19 +1,17 @@
-"""``gpupool recompute proxy`` and the command ``chia_recompute_proxy``: one address in front of many servers.
+"""``gpupool recompute proxy``: one address in front of many servers.
 
-The command under the original's name takes the original's flags and listens on every address, as that does; the
-other one listens on loopback until told otherwise.
+It listens on loopback until told otherwise. The options are read here; another process takes this one's place then.
 """
 
-import argparse
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-PORT_HELP = "Port to listen on [11989]; 0 takes a free one."
-TAKEOVER_HELP = "Replace the proxy that runs at this address, which hands its socket and clients over: no lookup is lost."
-NODE_HELP = "A server to forward to; port 11989 where none is given. May be repeated. In quotes: options as in that file."
+from gpupool.cli.recompute_proxy_dropin import NODE_HELP, PORT_HELP, TAKEOVER_HELP
+from gpupool.cli.recompute_proxy_process import become_proxy
+
 NODES_FILE_HELP = (
     "A watched file: HOST[:PORT] [weight=] [sockets=] [kind=frames|http] [drain] a line; for TLS and tokens plain, tls, "
     "tls=CA_FILE, tls=sha256:HEX, server-name=, cert=, key=, token-file=."
@@ -116,7 +114,6 @@ def proxy(
       gpupool recompute proxy --host 0.0.0.0 -n "gpu1.farm:11989 tls=/etc/gpupool/ca.pem token-file=/etc/gpupool/token"
     """
     from gpupool.recompute.proxy.border import BorderFiles
-    from gpupool.recompute.proxy.main import run
     from gpupool.recompute.proxy.settings import ProxySettings
     from gpupool.recompute.proxy.trust import Trust, trust_of
 
@@ -142,51 +139,9 @@ def proxy(
         trust=trust_of(_trust_words(node_tls, node_token_file, node_cert, node_key), Trust()),
         check_answers=check_answers,
     )
-    run(settings, _say)
+    become_proxy(settings, sys.argv[1:])
 
 
 def _trust_words(tls: str | None, token: Path | None, cert: Path | None, key: Path | None) -> list[str]:
     given = {"tls": tls, "token-file": token, "cert": cert, "key": key}
     return [f"{name}={value}" for name, value in given.items() if value is not None]
-
-
-def main() -> None:
-    """Be ``chia_recompute_proxy``: the same flags, the same lines, exit code 2 where no server is named."""
-    from gpupool.core.errors import GpupoolError
-    from gpupool.recompute.proxy.main import run
-    from gpupool.recompute.proxy.settings import ProxySettings
-
-    given = _parser().parse_args()
-    try:
-        run(
-            ProxySettings(
-                host=given.host,
-                port=given.port,
-                nodes=tuple(given.node),
-                takeover=given.takeover,
-                keep_state=True,
-            ),
-            _say,
-        )
-    except GpupoolError as error:
-        sys.stderr.write(f"Error [{error.code}]: {error.message}\n  What to do: {error.remedy}\n")
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.exit(130)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="chia_recompute_proxy",
-        description="Forward lookups of harvesters to recompute servers. See also: gpupool recompute proxy --help",
-    )
-    parser.add_argument("-p", "--port", type=int, default=11989, help=PORT_HELP)
-    parser.add_argument("--host", default="0.0.0.0", help="Address to listen on [0.0.0.0].")  # noqa: S104
-    parser.add_argument("-n", "--node", action="append", default=[], metavar="HOST[:PORT]", help=NODE_HELP)
-    parser.add_argument("--takeover", action="store_true", help=TAKEOVER_HELP)
-    return parser
-
-
-def _say(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
