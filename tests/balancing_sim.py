@@ -24,6 +24,8 @@ class Server:
         self.free = [0.0] * places
         self.up = True
         self.hung = False
+        self.faulty = False
+        """Passes every probe and fails every request."""
         self.running: set[Attempt] = set()
         self.most = 0
 
@@ -130,7 +132,11 @@ class Simulation:
                 self._attempt(request)
 
     def _attempt(self, request: Request) -> None:
-        name = self.pool.pick(self.now, request.kind, request.tried)
+        if request.attempts:
+            held = [attempt.ticket.node for attempt in request.attempts if attempt.open]
+            name = self.pool.retry(self.now, request.kind, request.tried, held)
+        else:
+            name = self.pool.pick(self.now, request.kind, request.tried)
         if name is None:
             request.tried = frozenset()
             self._waiting.appendleft(request)
@@ -141,7 +147,9 @@ class Simulation:
             self.at(self.now + wait, lambda: self._hedge(request))
 
     def _send(self, request: Request, name: str) -> None:
-        attempt = Attempt(request, self.pool.started(name, self.now, request.kind))
+        attempt = Attempt(
+            request, self.pool.started(name, self.now, request.kind, again=bool(request.attempts))
+        )
         request.attempts.append(attempt)
         self.sent[name] += 1
         self.sent_at.append((self.now, name))
@@ -150,7 +158,7 @@ class Simulation:
         server.most = max(server.most, len(server.running))
         patience = self.pool.silence_limit(name, request.kind, self.now)
         self.at(self.now + patience, lambda: self._end(attempt, Outcome.TIMED_OUT))
-        if not server.up:
+        if not server.up or server.faulty:
             self.at(self.now + REFUSAL_S, lambda: self._end(attempt, Outcome.FAILED))
         elif not server.hung:
             place = min(range(len(server.free)), key=server.free.__getitem__)
@@ -193,11 +201,16 @@ class Simulation:
             self.at(self.now, self._serve_waiting)
 
     def _serve_waiting(self) -> None:
+        unpaid: list[Request] = []
         while self._waiting:
             request = self._waiting.popleft()
             self._attempt(request)
             if self._waiting and self._waiting[0] is request:
-                return
+                if not request.attempts or self.pool.pick(self.now, request.kind) is None:
+                    break
+                # It waits for the budget only, and holds up nobody.
+                unpaid.append(self._waiting.popleft())
+        self._waiting.extendleft(reversed(unpaid))
 
     def _finish(self, request: Request, node: str | None) -> None:
         request.open = False

@@ -127,3 +127,17 @@ async def test_a_request_on_which_every_node_chokes_takes_none_of_them_out() -> 
         states = {view.state for view in stage.core.frames.pool.view(stage.core.clock())}
         assert NodeState.EJECTED not in states
         assert await stage.ask(b"abc") == b"cba"
+
+
+async def test_nodes_that_pass_probes_and_fail_requests_are_paid_from_the_budget() -> None:
+    """Most nodes fail every request at once: nobody is lost, and the good node gets each request once."""
+    bad, good = [HttpNode() for _ in range(6)], HttpNode()
+    for node in bad:
+        node.status = 500
+    async with nodes(*bad, good), proxy(*bad, good) as stage:
+        await stage.known(7)
+        assert await load(stage, "http", 16, 20) == []
+        policy = stage.core.http.pool.policy
+    assert len(good.seen) == 320
+    allowed = policy.retry_budget_ratio * 320 + policy.retry_floor_per_s * 60
+    assert sum(len(node.seen) for node in bad) <= 320 + allowed

@@ -151,3 +151,49 @@ def test_a_learned_limit_finds_the_places_of_a_server_and_stays_near_them() -> N
     assert small.limit is not None
     assert 32 <= big.limit <= 70
     assert 12 <= small.limit <= 22
+
+
+def extra_allowed(simulation: Simulation, requests: int, seconds: float) -> float:
+    """Return how often requests may be sent beyond the first time at nodes that have not proved themselves."""
+    policy = simulation.pool.policy
+    return policy.retry_budget_ratio * requests + policy.retry_floor_per_s * (seconds + 10.0)
+
+
+@pytest.mark.parametrize("clients", [1, 32])
+def test_while_one_good_node_lives_a_storm_of_retries_loses_nothing_and_stays_in_its_budget(
+    clients: int,
+) -> None:
+    """Nine of ten pass their probes and fail every request: each return would be paid with retries without end."""
+    servers = {f"bad{index}": Server(0.01, 64) for index in range(9)} | {"good": Server(0.01, 64)}
+    simulation = Simulation(servers, SOCKETS, hedging=False)
+    for name, server in servers.items():
+        server.faulty = name != "good"
+    simulation.run(clients, until=4.0)
+    assert simulation.lost == 0
+    wasted = sum(simulation.sent[name] for name in servers if name != "good")
+    firsts = len(simulation.results)
+    # A first attempt may go to a bad node as well; what is bounded is what comes on top.
+    assert simulation.sent["good"] == firsts
+    assert wasted <= firsts + extra_allowed(simulation, firsts, 4.0)
+
+
+def test_where_nobody_answers_load_is_not_multiplied() -> None:
+    servers = {f"bad{index}": Server(0.01, 64) for index in range(8)}
+    simulation = Simulation(servers, SOCKETS, hedging=False)
+    for server in servers.values():
+        server.faulty = True
+    simulation.run(48, until=8.0)
+    requests = len(simulation.results)
+    assert simulation.lost == requests
+    sent = sum(simulation.sent.values())
+    assert sent <= requests + extra_allowed(simulation, requests, 17.0)
+
+
+def test_frozen_nodes_give_their_requests_back_although_the_budget_is_spent() -> None:
+    servers = {name: Server(0.01, 64) for name in "abcd"}
+    simulation = Simulation(servers, SOCKETS, hedging=False)
+    simulation.at(1.0, lambda: [simulation.pool.retries.take(simulation.now) for _ in range(2000)])
+    for name in "abc":
+        simulation.at(1.0, partial(simulation.hang, name))
+    simulation.run(80, until=3.0)
+    assert simulation.lost == 0

@@ -366,7 +366,11 @@ class Dispatcher:
         exchange.asker.give_up(exchange, "no server answered in time")
 
     def pump(self, now: float) -> None:
-        """Let requests that wait for a node go on, oldest first."""
+        """Let requests that wait for a node go on, oldest first.
+
+        One that was sent before and waits for the budget of retries keeps its place and holds up nobody.
+        """
+        unpaid: list[Exchange] = []
         for _ in range(min(len(self._parked), _PUMPED_AT_ONCE)):
             exchange = self._parked.popleft()
             if not exchange.open:
@@ -376,8 +380,11 @@ class Dispatcher:
             name = self._pick(exchange, now)
             if name is not None:
                 self._try(exchange, self._directory.nodes[name], now)
-            elif exchange.tries:
+            elif exchange.tried:
                 self._parked.append(exchange)
+            elif exchange.tries and self.pool.pick(now, exchange.measure) is not None:
+                unpaid.append(exchange)
             else:
                 self._parked.appendleft(exchange)
                 break
+        self._parked.extendleft(reversed(unpaid))
