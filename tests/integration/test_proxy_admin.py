@@ -105,6 +105,11 @@ class TestBorder:
             assert record_of(operator).host == "127.0.0.1"
         assert not (folder / FILE).exists()
 
+    async def test_a_port_given_by_chance_leaves_nothing_behind(self, home: Path) -> None:
+        async with operated("127.0.0.1:1") as operator:
+            await operator.run("nodes", "add", "127.0.0.1:2")
+        assert list((home / "proxies").iterdir()) == []
+
     async def test_without_the_token_there_is_nothing(self) -> None:
         async with operated("127.0.0.1:1") as operator:
             record = record_of(operator)
@@ -232,10 +237,10 @@ class TestNodes:
             assert str(two.stage.port) in message
             assert (await one.run("nodes", "list", "--port", str(two.stage.port)))[0] == 0
 
-    async def test_a_record_that_a_crash_left_is_no_proxy(self, home: Path) -> None:
+    async def test_a_record_that_a_crash_left_is_no_proxy(self) -> None:
         async with operated("127.0.0.1:1") as operator:
             kept = record_of(operator)
-        kept.write(home / "proxies" / str(kept.public_port))
+        kept.write(open_folder(kept.public_port))
         assert (await operator.run("top", "--once"))[0] == 8
 
 

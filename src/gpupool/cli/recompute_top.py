@@ -1,6 +1,7 @@
 """``gpupool recompute top``: a running proxy at a glance, drawn anew every second, or once for scripts."""
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -11,7 +12,11 @@ from gpupool.cli.recompute_nodes import PortOption, client_of
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from gpupool.recompute.proxy.admin_client import AdminClient
+
 _BUSIEST: Final = 10
+_GAP_SECONDS: Final = 10.0
+_PAUSE_SECONDS: Final = 0.3
 _COLOURS: Final = {
     "live": "green", "starting": "yellow", "draining": "cyan", "unknown": "yellow", "ejected": "red",
     "quarantined": "red", "refused": "red", "unreachable": "red",
@@ -50,10 +55,27 @@ def top(
     with Live(console=console, screen=True, auto_refresh=False) as live:
         try:
             while True:
-                live.update(screen(client.get("/v1/top"), client.record.public_port), refresh=True)
+                client, found = _look(client)
+                live.update(screen(found, client.record.public_port), refresh=True)
                 time.sleep(every)
         except KeyboardInterrupt:
             return
+
+
+def _look(client: "AdminClient") -> "tuple[AdminClient, dict[str, Any]]":
+    """Return what is to be shown, and who told it: a proxy that is restarted has another token, and a short gap."""
+    from gpupool.core.errors import UnauthorizedError, UnavailableError
+
+    port, limit = client.record.public_port, time.monotonic() + _GAP_SECONDS
+    while True:
+        try:
+            return client, client.get("/v1/top")
+        except (UnavailableError, UnauthorizedError):
+            if time.monotonic() > limit:
+                raise
+        time.sleep(_PAUSE_SECONDS)
+        with suppress(UnavailableError):
+            client = client_of(port)
 
 
 def screen(found: dict[str, Any], port: int) -> "RenderableType":

@@ -9,7 +9,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, cast
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 import structlog
 
@@ -80,8 +80,8 @@ class AdminServer:
                 method, target, headers = await _read_head(reader)
                 self._check(headers)
                 body = await _read_body(reader, headers)
-            parts = urlsplit(target)
-            return 200, await self._answer(method, parts.path, dict(parse_qsl(parts.query)), body)
+            path, _, query = target.partition("?")
+            return 200, await self._answer(method, path, dict(parse_qsl(query)), body)
         except GpupoolError as error:
             return error.status, {"code": error.code, "detail": error.message, "remedy": error.remedy}
 

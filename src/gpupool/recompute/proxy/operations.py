@@ -23,7 +23,7 @@ from gpupool.recompute.proxy.admin_record import AdminRecord
 from gpupool.recompute.proxy.alert_rules import troubles
 from gpupool.recompute.proxy.alerting import Alerting
 from gpupool.recompute.proxy.report import Report
-from gpupool.recompute.proxy.state_folder import open_folder
+from gpupool.recompute.proxy.state_folder import open_folder, remove_folder
 
 if TYPE_CHECKING:
     from gpupool.recompute.proxy.alert_hooks import Hook
@@ -180,6 +180,9 @@ class State:
         """Let go, and answer no command any more."""
         await self.let_go()
         await self._server.close()
+        if self._core.settings.port == 0:
+            # Nobody finds a port again that was given by chance.
+            remove_folder(self._folder)
 
 
 async def _answers(record: AdminRecord) -> bool:

@@ -54,3 +54,13 @@ def known_folders() -> list[Path]:
         except OSError:
             continue  # none there, or those of another user
     return sorted(found, key=lambda path: int(path.name))
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove the folder of a proxy that is never to come back; what does not go stays."""
+    try:
+        for path in folder.iterdir():
+            path.unlink()
+        folder.rmdir()
+    except OSError:
+        return  # in use by somebody: a few small files stay
