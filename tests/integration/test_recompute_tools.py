@@ -16,6 +16,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from certificates import Authority
+from gpupool.cli.checks.recompute import check_reach, own_address
 from gpupool.cli.recompute import app
 from gpupool.core.errors import GpupoolError
 from gpupool.recompute.demo import demo_request, known_proof, quality_request
@@ -247,6 +248,28 @@ def test_doctor_warns_of_a_short_retry_interval_and_of_no_host() -> None:
     assert "CHIAPOS_RECOMPUTE_HOST is not set" in result.stdout
 
 
+def test_doctor_says_whether_others_can_reach_this_machines_own_server() -> None:
+    with hosts("", "--address 0.0.0.0") as (closed, open_to_all):
+        assert check_reach(closed.port, "127.0.0.2", 5.0).verdict == "warn"
+        assert check_reach(open_to_all.port, "127.0.0.2", 5.0).verdict == "pass"
+        found = findings(run("doctor", "--json", CHIAPOS_RECOMPUTE_PORT=str(open_to_all.port)))
+    assert found[f"127.0.0.1:{open_to_all.port}"]["verdict"] == "pass"
+    if own_address() is not None:
+        assert found[f"127.0.0.1:{open_to_all.port} reach"]["verdict"] == "pass"
+
+
+def test_every_tool_takes_ipv6_with_and_without_a_port() -> None:
+    with hosts("--address ::1") as (host,):
+        for given in (f"[::1]:{host.port}", "::1"):
+            words = {"CHIAPOS_RECOMPUTE_HOST": given, "CHIAPOS_RECOMPUTE_PORT": str(host.port)}
+            result = run("check", "--seconds", "60", **words)
+            assert (code(result), f"http://[::1]:{host.port}: all 64 x" in result.stdout) == (0, True)
+            result = run("lookup", DEMO, "--seconds", "60", "--json", **words)
+            assert (code(result), json.loads(result.stdout)["host"]) == (0, f"[::1]:{host.port}")
+            assert code(run("farm", "--count", "3", "--seconds", "60", **words)) == 0
+            assert code(run("doctor", **words)) == 0
+
+
 @pytest.mark.parametrize(
     ("words", "first", "expected"),
     [
@@ -298,8 +321,9 @@ def test_doctor_and_check_tell_tls_from_plain(tmp_path: Path) -> None:
 
 def test_doctor_and_check_send_the_token(tmp_path: Path) -> None:
     token = tmp_path / "token"
-    token.write_text("sesame\n")
-    with hosts("--token sesame") as (good,):
+    token.write_text("open-sesame-please\n")
+    token.chmod(0o600)
+    with hosts("--token open-sesame-please") as (good,):
         assert code(run("doctor", good.name, "--token-file", str(token))) == 0
         assert code(run("doctor", good.name)) == 5
     assert code(run("check", "--token-file", str(tmp_path / "none"))) == 3

@@ -49,22 +49,32 @@ Local = Annotated[bool, typer.Option("--local", help="Compute here when no host 
 class AccessOptions:
     """What lets a client in at the servers, and servers prove who they are."""
 
-    token_file: Annotated[Path | None, typer.Option(help="File whose first line is the servers' token.")] = (
-        None
-    )
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="File whose first line is the servers' token, mode 0600 [GPUPOOL_CLIENT_TOKEN_FILE]."
+        ),
+    ] = None
     tls_ca: Annotated[
-        Path | None, typer.Option(help="Authority (PEM) that https hosts are checked against.")
+        Path | None,
+        typer.Option(help="Authority (PEM) that https hosts are checked against [GPUPOOL_CLIENT_TLS_CA]."),
     ] = None
     tls_cert: Annotated[
-        Path | None, typer.Option(help="Certificate (PEM) to show to https hosts that ask for one.")
+        Path | None,
+        typer.Option(
+            help="Certificate (PEM) to show to https hosts that ask for one [GPUPOOL_CLIENT_TLS_CERT]."
+        ),
     ] = None
-    tls_key: Annotated[Path | None, typer.Option(help="Key of that certificate (PEM).")] = None
+    tls_key: Annotated[
+        Path | None,
+        typer.Option(help="Key of that certificate (PEM), mode 0600 [GPUPOOL_CLIENT_TLS_KEY]."),
+    ] = None
 
     def credentials(self) -> "Credentials":
         """Read the files; raise errors of `core.errors` where one cannot be used."""
         from gpupool.recompute.client.credentials import Credentials
 
-        return Credentials.read(
+        return Credentials.from_environment(
             token_file=self.token_file, ca=self.tls_ca, certificate=self.tls_cert, key=self.tls_key
         )
 
@@ -74,6 +84,7 @@ def hosts_of(
 ) -> "tuple[Host, ...]":
     """Return the hosts of the command line, else of the variables, else the default, where there is one."""
     from gpupool.recompute.addresses import parse_list
+    from gpupool.recompute.client.credentials import hosts_speak_tls
     from gpupool.recompute.client.hosts import Host
 
     entries = parse_list(given or ())
@@ -81,7 +92,7 @@ def hosts_of(
         entries = (default,)
     if entries:
         return tuple(dict.fromkeys(Host.parse(entry, variables.recompute_port) for entry in entries))
-    return tuple(Host(*address) for address in variables.recompute_hosts)
+    return tuple(Host(*address, hosts_speak_tls()) for address in variables.recompute_hosts)
 
 
 def client_options(

@@ -2,6 +2,7 @@
 
 import asyncio
 import difflib
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -29,6 +30,7 @@ _REMEDIES: Final[Mapping[Found, str]] = {
     Found.WANTS_PLAIN: "Name the host without https://, or start its server with --tls-cert and --tls-key.",
     Found.GIGAHORSE: "Leave it to Gigahorse harvesters, or run `gpupool recompute serve` for this client.",
     Found.STRANGER: "Correct the port, or end what listens there.",
+    Found.WANTS_CERTIFICATE: "Show one of the authority in its --client-ca, with its key: --tls-cert and --tls-key.",
     Found.LOCKED: "Give the server's token with --token-file FILE.",
 }
 
@@ -96,12 +98,39 @@ async def _check_one(host: Host, variables: ChiaposVariables, credentials: Crede
     return findings
 
 
+def own_address() -> str | None:
+    """Return the IPv4 address by which others reach this machine; None where it has none. Sends nothing."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            return None
+        return str(probe.getsockname()[0])
+
+
+def check_reach(port: int, address: str, seconds: float) -> Finding:
+    """Tell whether this machine's own server can be reached by others: it may listen to its own machine only."""
+    name = f"127.0.0.1:{port} reach"
+    try:
+        socket.create_connection((address, port), seconds).close()
+    except OSError:
+        return warned(
+            name,
+            f"not at {address}, only from this machine",
+            "Harvesters on other machines cannot reach it.",
+            "Start it with --host 0.0.0.0, unless all its harvesters are on this machine.",
+        )
+    return passed(name, f"at {address} too; whether a firewall is in the way shows only from the harvester")
+
+
 def judge_contact(met: Contact, now: datetime) -> Iterator[Finding]:
     """Yield what a host's first words tell: first whether it can be used, then version and clock."""
     name = met.host.name
     if met.view is None:
         measured = f"{met.found}: {met.detail}" if met.detail else met.found.value
-        yield failed(name, measured, "No look-up gets an answer from this host.", _REMEDIES[met.found])
+        yield failed(
+            name, measured, "No look-up gets an answer from this host.", met.remedy or _REMEDIES[met.found]
+        )
         return
     kinds = met.headers.get(_KINDS_HEADER)
     if kinds is not None and "http" not in kinds.split(","):

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from gpupool.contracts.recompute import SERVER_PATH, RecomputeServerView
 from gpupool.recompute.client.credentials import Credentials
 from gpupool.recompute.client.hosts import Host
+from gpupool.recompute.tls_words import of_asking, of_certificate
 
 _HEAD_LIMIT: Final = 16 * 1024
 _BODY_LIMIT: Final = 256 * 1024
@@ -34,6 +35,7 @@ class Found(StrEnum):
     WANTS_PLAIN = "it does not speak TLS, and is asked with it"
     GIGAHORSE = "it takes the connection and does not speak HTTP, as a Gigahorse server does"
     STRANGER = "something else listens there"
+    WANTS_CERTIFICATE = "it wants a client certificate"
     LOCKED = "it wants a token"
     SERVER = "a recompute server or proxy"
 
@@ -49,6 +51,8 @@ class Contact:
     headers: Mapping[str, str] = field(default_factory=dict)
     """Names in lower case."""
     view: RecomputeServerView | None = None
+    remedy: str | None = None
+    """What to do, where that is known better than from ``found``."""
 
 
 async def contact(host: Host, seconds: float, credentials: Credentials) -> Contact:
@@ -63,9 +67,12 @@ async def contact(host: Host, seconds: float, credentials: Credentials) -> Conta
     try:
         said = await _ask(host, tls, seconds, credentials.token)
     except ssl.SSLCertVerificationError as error:
-        return Contact(host, Found.NOT_TRUSTED, error.verify_message)
+        words = of_certificate(error)
+        return Contact(host, Found.NOT_TRUSTED, f"it {words.what}", remedy=words.remedy)
     except ssl.SSLError as error:
-        return Contact(host, Found.WANTS_PLAIN, error.reason or str(error))
+        words = of_asking(error)
+        found = Found.WANTS_CERTIFICATE if "client certificate" in words.what else Found.WANTS_PLAIN
+        return Contact(host, found, error.reason or str(error), remedy=words.remedy)
     except ConnectionRefusedError:
         return Contact(host, Found.CLOSED)
     except (OSError, TimeoutError) as error:
@@ -119,6 +126,10 @@ def _judge(host: Host, said: bytes) -> Contact:
         return Contact(host, Found.STRANGER, f"it says {said[:40]!r}")
     status, (head, _, body) = int(match[1]), match[2].partition(b"\r\n\r\n")
     headers = _headers(head)
+    if status == 401 and b"certificate" in body:
+        return Contact(host, Found.WANTS_CERTIFICATE, headers=headers)
+    if status == 403 and b"tls_required" in body:
+        return Contact(host, Found.WANTS_TLS, headers=headers)
     if status == 401:
         return Contact(host, Found.LOCKED, headers=headers)
     if status == 400 and b"HTTPS" in body:

@@ -1,13 +1,26 @@
 """What a client shows of itself, and whom it trusts: a bearer token and TLS, both off unless given."""
 
+import os
 import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 from gpupool.core.errors import EnvironmentProblemError, InvalidInputError
+from gpupool.recompute.credentials import read_tokens, show
 
-_FILE_LIMIT = 64 * 1024
+PREFIX: Final = "GPUPOOL_CLIENT_"
+TLS: Final = "TLS"
+FILES: Final = {
+    "token_file": "TOKEN_FILE",
+    "ca": "TLS_CA",
+    "certificate": "TLS_CERT",
+    "key": "TLS_KEY",
+}
+"""Parameter of `Credentials.read` -> its variable, without the prefix."""
+_ON: Final = frozenset({"1", "true", "yes", "on"})
+_OFF: Final = frozenset({"", "0", "false", "no", "off"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +30,8 @@ class Credentials:
     token: str | None = None
     tls: ssl.SSLContext | None = None
     """None: for ``https://`` hosts, what this machine trusts."""
+    hosts_speak_tls: bool = False
+    """Hosts that are named without a scheme, as ``CHIAPOS_RECOMPUTE_HOST`` has them, are asked over TLS."""
 
     @classmethod
     def read(
@@ -26,11 +41,12 @@ class Credentials:
         ca: Path | None = None,
         certificate: Path | None = None,
         key: Path | None = None,
+        hosts_speak_tls: bool = False,
     ) -> Self:
         """Read the first line of the token file, and make a TLS context that trusts ``ca`` (PEM) alone.
 
-        ``certificate`` and ``key`` (PEM) are shown to servers that ask. Raises EnvironmentProblemError where a file
-        cannot be used, InvalidInputError where one of the pair is missing.
+        ``certificate`` and ``key`` (PEM) are shown to servers that ask. Token and key are for their owner's eyes only.
+        Raises EnvironmentProblemError where a file cannot be used, InvalidInputError where one of the pair is missing.
         """
         if (certificate is None) != (key is None):
             raise InvalidInputError(
@@ -38,30 +54,45 @@ class Credentials:
             )
         context = None
         if ca is not None or certificate is not None:
-            try:
-                context = ssl.create_default_context(cafile=ca)
-                if certificate is not None:
-                    context.load_cert_chain(certificate, key)
-            except OSError as error:
-                raise _unusable("One of the TLS files", error) from error
-        return cls(None if token_file is None else _token(token_file), context)
+            context = _context(ca)
+            if certificate is not None and key is not None:
+                show(context, certificate, key)
+        token = None if token_file is None else read_tokens(token_file)[0]
+        return cls(token, context, hosts_speak_tls)
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] | None = None, **given: Path | None) -> Self:
+        """Read what the ``GPUPOOL_CLIENT_*`` variables name; what is ``given`` (as for `read`) counts more.
+
+        Raises as `read`, and InvalidInputError where ``GPUPOOL_CLIENT_TLS`` is neither yes nor no.
+        """
+        variables = os.environ if environment is None else environment
+        files: dict[str, Path | None] = {}
+        for name, variable in FILES.items():
+            text = variables.get(PREFIX + variable, "").strip()
+            files[name] = given.get(name) or (Path(text) if text else None)
+        return cls.read(**files, hosts_speak_tls=hosts_speak_tls(variables))
 
 
-def _token(path: Path) -> str:
-    try:
-        with path.open(encoding="ascii") as file:
-            lines = file.read(_FILE_LIMIT).split()
-    except (OSError, UnicodeDecodeError) as error:
-        raise _unusable(f"The token file {path}", error) from error
-    if not lines:
-        raise EnvironmentProblemError(
-            f"The token file {path} is empty.", remedy="Write the servers' token into it."
-        )
-    return lines[0]
+def hosts_speak_tls(environment: Mapping[str, str] | None = None) -> bool:
+    """Tell whether hosts without a scheme are asked over TLS; raises InvalidInputError where the variable is neither."""
+    return _switch((os.environ if environment is None else environment).get(PREFIX + TLS, ""))
 
 
-def _unusable(what: str, error: Exception) -> EnvironmentProblemError:
-    reason = (error.strerror or str(error)) if isinstance(error, OSError) else "it is not ASCII"
-    return EnvironmentProblemError(
-        f"{what} cannot be used: {reason}.", remedy="Check path, rights and format (PEM) of the files given."
+def _switch(text: str) -> bool:
+    word = text.strip().lower()
+    if word in _ON | _OFF:
+        return word in _ON
+    raise InvalidInputError(
+        f"{PREFIX}{TLS} is {text[:40]!r}, which is neither yes nor no.", remedy="Write 1 or 0."
     )
+
+
+def _context(ca: Path | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except OSError as error:
+        raise EnvironmentProblemError(
+            f"The TLS authority {ca} cannot be used: {error.strerror or error}.",
+            remedy="Check path, rights and format (PEM) of the file.",
+        ) from error

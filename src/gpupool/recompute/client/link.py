@@ -23,6 +23,7 @@ from gpupool.core.errors import GpupoolError
 from gpupool.recompute.client.hosts import Host
 from gpupool.recompute.client.questions import Question
 from gpupool.recompute.client.trouble import Follows, HostTroubleError
+from gpupool.recompute.tls_words import of_asking, of_certificate
 
 _ANSWER_LIMIT: Final = 64 * 1024
 _IDLE_S: Final = 15.0
@@ -92,18 +93,21 @@ class Link:
 
     def _words(self, error: Exception) -> str:
         if isinstance(error, aiohttp.ClientConnectorCertificateError):
-            return f"has a certificate that is not trusted ({error.certificate_error})"
+            cause = error.certificate_error
+            if isinstance(cause, ssl.SSLCertVerificationError):
+                return of_certificate(cause).what
+            return f"has a certificate that is not trusted ({cause})"
         if isinstance(error, aiohttp.ClientConnectorSSLError):
-            return "does not speak TLS, or another version of it"
+            return of_asking(error.os_error).what
         if isinstance(error, aiohttp.ClientConnectorDNSError | socket.gaierror):
             return "cannot be resolved to an address"
         if isinstance(error, TimeoutError):
             return f"did not take a connection within {self._connect_timeout_s:g} s"
         if isinstance(error, aiohttp.ClientConnectorError):
-            cause = error.os_error
-            if isinstance(cause, ConnectionRefusedError):
+            reason = error.os_error
+            if isinstance(reason, ConnectionRefusedError):
                 return "refused the connection"
-            return f"cannot be connected ({cause.strerror or cause})"
+            return f"cannot be connected ({reason.strerror or reason})"
         if isinstance(
             error, aiohttp.ServerDisconnectedError | ConnectionResetError | aiohttp.ClientPayloadError
         ):

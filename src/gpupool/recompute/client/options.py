@@ -33,11 +33,11 @@ class ClientOptions:
 
     @classmethod
     def from_environment(
-        cls, environment: Mapping[str, str] | None = None, *, local_fallback: bool = False
+        cls, environment: Mapping[str, str] | None = None, *, local_fallback: bool = False, tls: bool = False
     ) -> Self:
         """Read the variables; raises InvalidInputError where one makes no sense or no host is set."""
         return cls.from_variables(
-            ChiaposVariables.from_environment(environment), local_fallback=local_fallback
+            ChiaposVariables.from_environment(environment), local_fallback=local_fallback, tls=tls
         )
 
     @classmethod
@@ -48,10 +48,11 @@ class ClientOptions:
         hosts: tuple[Host, ...] = (),
         timeout_s: float | None = None,
         local_fallback: bool = False,
+        tls: bool = False,
     ) -> Self:
-        """Take what ``variables`` say, except what is given."""
+        """Take what ``variables`` say, except what is given; ``tls``: their hosts are asked over TLS."""
         return cls(
-            hosts=hosts or tuple(Host(*address) for address in variables.recompute_hosts),
+            hosts=hosts or tuple(Host(*address, tls) for address in variables.recompute_hosts),
             timeout_s=variables.recompute_timeout_s if timeout_s is None else timeout_s,
             connect_timeout_s=variables.recompute_connect_timeout_s,
             retry_interval_s=variables.recompute_retry_interval_s,
