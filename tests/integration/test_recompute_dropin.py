@@ -118,6 +118,59 @@ async def test_it_starts_with_the_lines_operators_know_and_warns_that_it_is_open
     assert list((tmp_path / "run").iterdir()) == []
 
 
+CARDS = """
+from gpupool.devices.nvml import NvmlProbe
+from gpupool.recompute.server import main as server
+class Card:
+    name = "NVIDIA GeForce RTX 3070"
+NvmlProbe.devices = lambda self: [Card(), Card()]
+server.processor_name = lambda: "AMD EPYC 7502"
+from gpupool.recompute.server import settings
+settings.usable_cores = lambda: 18
+"""
+NOTICE = "GPU engines are not in this version: the CPU computes (cards found: 2 CUDA; asked for: {})"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "asked"),
+    [
+        ((), "nothing"),
+        (("-r", "16", "-G", "1", "-O", "0"), "-G 1 -O 0"),
+        (("-g", "0,1"), "-g 0,1"),
+        (("-g", "0", "-g", "1", "-G", "0"), "-G 0 -g 0,1"),
+        (("-g", "1", "-O", "0"), "-g 1 -O 0"),
+    ],
+)
+async def test_the_lines_of_the_guide_to_the_letter(
+    checkout: Path, tmp_path: Path, arguments: tuple[str, ...], asked: str
+) -> None:
+    env = environment(checkout, tmp_path)
+    async with running(CARDS + LAUNCHER, "-p", "0", "--host", "127.0.0.1", *arguments, env=env) as server:
+        assert server.lines == [
+            "[chiapos] Using 16 / 18 CPU threads",
+            "[chiapos] Using 0 / 2 CUDA devices",
+            "Using 16 / 18 CPU threads",
+            "Using AMD EPYC 7502 (CPU (numba))",
+            NOTICE.format(asked),
+            f"ReComputeServer listening on 127.0.0.1 port {server.port}",
+        ]
+
+
+async def test_a_card_that_is_not_there_is_refused_in_either_form_of_a_list(
+    checkout: Path, tmp_path: Path
+) -> None:
+    for arguments in (("-g", "0,2"), ("-g", "0", "-g", "2")):
+        child = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", CARDS + LAUNCHER, "-p", "0", *arguments),
+            env=environment(checkout, tmp_path),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        printed, complaint = await child.communicate()
+        assert (child.returncode, printed) == (2, b"")
+        assert b"no CUDA card 2" in complaint
+
+
 async def test_flags_count_more_than_variables(checkout: Path, tmp_path: Path) -> None:
     env = environment(checkout, tmp_path, CHIAPOS_MAX_CORES="60", GPUPOOL_RECOMPUTE_THREADS="50")
     async with running(LAUNCHER, "-p", "0", "--host", "127.0.0.1", "-r", "-3", env=env) as server:
@@ -194,9 +247,9 @@ async def test_a_worker_that_hangs_does_not_hold_up_a_stop(checkout: Path, tmp_p
     assert "forced_end" not in logged
 
 
-def program(folder: Path, text: str) -> Path:
+def program(folder: Path, text: str, name: str = NAME) -> Path:
     folder.mkdir(exist_ok=True)
-    path = folder / NAME
+    path = folder / name
     path.write_text(text)
     path.chmod(0o755)
     return path
@@ -205,12 +258,24 @@ def program(folder: Path, text: str) -> Path:
 ORIGINAL = '#!/bin/sh\necho "original with $*"\nexit 7\n'
 
 
-async def test_it_yields_to_the_original_and_says_so(checkout: Path, tmp_path: Path) -> None:
-    original = program(tmp_path / "bin", ORIGINAL)
+PROXY_LAUNCHER = "from gpupool.cli.recompute_proxy_dropin import main; main()"
+
+
+@pytest.mark.parametrize(
+    ("launcher", "name", "instead"),
+    [
+        (LAUNCHER, NAME, "gpupool recompute serve"),
+        (PROXY_LAUNCHER, "chia_recompute_proxy", "gpupool recompute proxy"),
+    ],
+)
+async def test_it_yields_to_the_original_and_says_so(
+    checkout: Path, tmp_path: Path, launcher: str, name: str, instead: str
+) -> None:
+    original = program(tmp_path / "bin", ORIGINAL, name)
     env = environment(checkout, tmp_path)
     env["PATH"] = f"{original.parent}{os.pathsep}{env['PATH']}"
     child = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", LAUNCHER, "-p", "0", "-G", "1"),
+        *(sys.executable, "-c", launcher, "-p", "0", "-G", "1"),
         env=env,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -218,7 +283,7 @@ async def test_it_yields_to_the_original_and_says_so(checkout: Path, tmp_path: P
     printed, said = await child.communicate()
     assert (child.returncode, printed) == (7, b"original with -p 0 -G 1\n")
     assert str(original) in said.decode()
-    assert "gpupool recompute serve" in said.decode()
+    assert instead in said.decode()
 
 
 def test_only_a_program_that_is_not_ours_is_an_original(tmp_path: Path) -> None:

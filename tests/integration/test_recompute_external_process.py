@@ -5,12 +5,21 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
+import aiohttp
 import pytest
 
+from gpupool.cli.local import LocalState, local_processes
+from gpupool.contracts.recompute import RecomputeServerView
+from gpupool.core.home import Home
+from gpupool.core.processes import identify
+from gpupool.recompute.demo import demo_request
 from gpupool.recompute.proxy.nodes import Kind
 from gpupool.recompute.proxy.sources import wishes_of_text
+from polling import eventually
 
 FAKE = f"""#!{sys.executable}
 import os, socket, sys
@@ -24,6 +33,37 @@ print("[1] Request from 127.0.0.1 for K32 C7 took 12.5 ms (used_gpu = 1, is_fail
 sys.exit(134)
 """
 
+ECHO = f"""#!{sys.executable}
+import socket, sys, threading
+given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+listener = socket.create_server((given["--host"], int(given["-p"])))
+print("[chiapos] Using 16 / 18 CPU threads")
+print("[chiapos] Using 1 / 1 CUDA devices")
+print("Using 16 / 18 CPU threads")
+print("Using NVIDIA GeForce RTX 3070 (CUDA (native))")
+print(f"ReComputeServer listening on {{given['--host']}} port {{given['-p']}}", flush=True)
+def serve(client):
+    while frame := client.recv(65536):
+        client.sendall(frame[:4] + frame[:3:-1] if frame != b"\\x01\\0\\0\\0!" else b"")
+        print("[1] Request from 127.0.0.1 for K32 C7 took 12.5 ms (used_gpu = 1, is_fail = 0)", flush=True)
+        if frame.endswith(b"!"):
+            import os
+            os._exit(134)
+    client.close()
+while True:
+    threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
+"""
+FRAME, REPLY = b"\x04\0\0\0beat", b"\x04\0\0\0taeb"
+
+
+@pytest.fixture
+def echo(tmp_path: Path) -> Path:
+    """A program that prints the recorded lines and answers each frame with its payload in reverse; `!` kills it."""
+    path = tmp_path / "chia_recompute_server"
+    path.write_text(ECHO)
+    path.chmod(0o755)
+    return path
+
 
 @pytest.fixture
 def fake(tmp_path: Path) -> Path:
@@ -36,7 +76,12 @@ def fake(tmp_path: Path) -> Path:
 async def start(checkout: Path, *arguments: str) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "gpupool", "recompute", "serve", *arguments),
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(checkout / "src"), "CHIAPOS_MAX_CORES": "7"},
+        env={
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(checkout / "src"),
+            "CHIAPOS_MAX_CORES": "7",
+            **{name: value for name, value in os.environ.items() if name == "GPUPOOL_HOME"},
+        },
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -115,3 +160,130 @@ async def test_its_flags_are_refused_without_it(checkout: Path, arguments: list[
     _, complaint = await child.communicate()
     assert child.returncode == 2
     assert b"Give --external too" in complaint
+
+
+async def exchange(port: int, frame: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(frame)
+        return await asyncio.wait_for(reader.read(len(frame)), 60)
+    except ConnectionError:
+        return b""
+    finally:
+        writer.close()
+
+
+@asynccontextmanager
+async def kept(
+    checkout: Path, program: Path, port: int, *more: str
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Keep a program with a status; give its keeper once the program listens."""
+    child = await start(checkout, "--external", str(program), "--status", "-p", str(port), "-r", "1", *more)
+    try:
+        await line_with(child, "ReComputeServer listening")
+        yield child
+    finally:
+        if child.returncode is None:
+            child.terminate()
+        await child.communicate()
+
+
+async def test_one_port_carries_its_frames_and_tells_what_its_lines_say(
+    checkout: Path, echo: Path, free_port: int
+) -> None:
+    async with (
+        kept(checkout, echo, free_port),
+        aiohttp.ClientSession(f"http://127.0.0.1:{free_port}") as http,
+    ):
+        assert await exchange(free_port, FRAME) == REPLY
+
+        async def view() -> RecomputeServerView | None:
+            async with http.get("/v1/server") as answer:
+                assert answer.headers["X-Gpupool-Kinds"] == "frames"
+                seen = RecomputeServerView.model_validate(await answer.json())
+                return seen if seen.external is not None and seen.external.requests else None
+
+        seen = await eventually(view)
+        assert seen.external is not None
+        assert (seen.state, seen.devices[0].name, seen.devices[0].kind) == (
+            "ready",
+            "NVIDIA GeForce RTX 3070",
+            "gpu",
+        )
+        assert (seen.external.mean_ms, seen.external.on_card, seen.external.starts) == ({"C7": 12.5}, 1, 1)
+        async with http.get("/readyz") as answer:
+            assert answer.status == 200
+        async with http.post("/v1/proofs", data=demo_request().model_dump_json()) as answer:
+            assert answer.status == 422
+            assert "Gigahorse" in (await answer.json(content_type=None))["detail"]
+        # One that dies is not ready until it is started again, and its end is told.
+        assert await exchange(free_port, b"\x01\0\0\0!") == b""
+
+        async def back() -> bool:
+            async with http.get("/v1/server") as answer:
+                known = (await answer.json())["external"]
+                return bool(known["starts"] == 2 and known["listening"] and "status 134" in known["why"])
+
+        await eventually(back)
+        assert await exchange(free_port, FRAME) == REPLY
+
+
+async def test_silent_connections_wait_here_and_never_reach_it(
+    checkout: Path, echo: Path, free_port: int
+) -> None:
+    """Twelve places for one thread; silence takes none of them, since it is no frame."""
+    async with kept(checkout, echo, free_port):
+        silent = [await asyncio.open_connection("127.0.0.1", free_port) for _ in range(40)]
+        assert await exchange(free_port, FRAME) == REPLY
+        for _, writer in silent:
+            writer.close()
+
+
+async def test_it_ends_with_its_keeper_however_that_ends(checkout: Path, echo: Path, free_port: int) -> None:
+    async with kept(checkout, echo, free_port) as child:
+        async with (
+            aiohttp.ClientSession() as http,
+            http.get(f"http://127.0.0.1:{free_port}/v1/server") as answer,
+        ):
+            pid = (await answer.json())["external"]["pid"]
+        program = identify(pid)
+        assert program is not None
+        child.kill()
+        await child.wait()
+        await eventually(lambda: not program.alive())
+
+
+async def test_a_proxy_that_is_told_of_it_as_of_a_server_of_ours_finds_out_that_it_takes_frames(
+    checkout: Path, echo: Path, free_port: int, tmp_path: Path
+) -> None:
+    """As control's feed tells it: recompute, at this address."""
+    nodes = tmp_path / "nodes"
+    nodes.write_text(f"127.0.0.1:{free_port} kind=http\n")
+    async with kept(checkout, echo, free_port):
+        proxy = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "gpupool", "recompute", "proxy", "-p", "0", "--nodes-file", str(nodes)),
+            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(checkout / "src"), "HOME": str(tmp_path)},
+            stdout=asyncio.subprocess.PIPE,
+        )
+        try:
+            port = int((await line_with(proxy, "ReComputeProxy listening")).split()[-1])
+
+            async def carried() -> bool:
+                return await exchange(port, FRAME) == REPLY
+
+            await eventually(carried)
+        finally:
+            proxy.terminate()
+            await proxy.communicate()
+
+
+async def test_status_shows_it_where_a_state_folder_was_chosen(
+    checkout: Path, echo: Path, free_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUPOOL_HOME", str(tmp_path / "home"))
+    async with kept(checkout, echo, free_port) as keeper:
+        processes = {process.name: process for process in local_processes(Home(tmp_path / "home"))}
+        found = processes["recompute-external"]
+        assert (found.state, found.pid, found.kind) == (LocalState.RUNNING, keeper.pid, "recompute")
+        assert found.address == f"http://127.0.0.1:{free_port}"
+    assert not (tmp_path / "home" / "run" / "recompute-external.json").exists()

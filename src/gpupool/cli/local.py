@@ -17,6 +17,8 @@ from gpupool.core.processes import ProcessIdentity
 from gpupool.core.records import ProcessRecord
 
 ROLES: Final = ("control", "gateway", "agent")
+EXTRA_ROLES: Final = ("recompute", "recompute-external")
+"""Processes that run without a pool too; shown only where they have left a record."""
 Kind = Literal["pool", "recompute", "chute"]
 
 
@@ -64,7 +66,8 @@ def local_processes(home: Home) -> list[LocalProcess]:
     Raises EnvironmentProblemError where the records cannot be read, such as those of another user's pool.
     """
     try:
-        return [*(_of_role(home, role) for role in ROLES), *_workloads(home)]
+        extra = [role for role in EXTRA_ROLES if (home.run / f"{role}.json").exists()]
+        return [*(_of_role(home, role) for role in (*ROLES, *extra)), *_workloads(home)]
     except OSError as error:
         raise EnvironmentProblemError(
             f"{error.filename or home.root} cannot be read: {error.strerror}.",
@@ -127,7 +130,7 @@ def _of_role(home: Home, role: str) -> LocalProcess:
         why = f"it is suspended; let it go on with `kill -CONT {record.process.pid}`"
     return LocalProcess(
         name=role,
-        kind="pool",
+        kind="recompute" if role in EXTRA_ROLES else "pool",
         state=state,
         pid=record.process.pid,
         address=record.url,

@@ -5,7 +5,6 @@ package beside it must not find another program under the old name.
 """
 
 import os
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -38,6 +37,8 @@ def yield_to_original(name: str, arguments: Sequence[str], instead: str) -> None
     sys.stderr.flush()
     environment = {**os.environ, GUARD: name}
     if sys.platform == "win32":
+        import subprocess
+
         # There a program that replaces itself leaves its console to two of them.
         sys.exit(subprocess.call([str(found), *arguments], env=environment))
     os.execve(found, [name, *arguments], environment)

@@ -64,6 +64,13 @@ def serve(
             metavar="FILE", help="With --external: a proxy's list of nodes to stand in while it is kept."
         ),
     ] = None,
+    status: Annotated[
+        bool | None,
+        typer.Option(
+            "--status",
+            help="With --external: answer HTTP on the port too (/v1/server, /readyz); frames pass on to the program.",
+        ),
+    ] = None,
     log_level: Annotated[str | None, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = None,
 ) -> None:
     """Serve full proofs and qualities of k=32 plots, C1 to C5, until stopped.
@@ -75,12 +82,12 @@ def serve(
         flags.start_external(
             listen,
             given={"program": external, "host": host, "stop_seconds": drain}
-            | {"memory_mb": memory_mb, "register": register},
+            | {"memory_mb": memory_mb, "register": register, "status": status},
             refused={"--queue": queue} | guard.flags(),
             log_level=log_level,
         )
         return
-    flags.refuse_without_external({"--memory-mb": memory_mb, "--register": register})
+    flags.refuse_without_external({"--memory-mb": memory_mb, "--register": register, "--status": status})
     flags.start(
         listen,
         recompute_host=host,

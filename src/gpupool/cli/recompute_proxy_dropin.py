@@ -1,10 +1,12 @@
 """The command ``chia_recompute_proxy``: our proxy under the name, flags and defaults of the original.
 
-It listens on every address, as the original does.
+It listens on every address, as the original does; where the original is installed, this starts that one.
 """
 
 import argparse
+import sys
 
+from gpupool.cli.original_programs import yield_to_original
 from gpupool.cli.recompute_proxy_process import fail, leave_out, serve
 from gpupool.core.errors import GpupoolError
 
@@ -17,6 +19,7 @@ NODE_HELP = "A server to forward to; port 11989 where none is given. May be repe
 
 def main() -> None:
     """Be ``chia_recompute_proxy``: the same flags, the same lines, exit code 2 where no server is named."""
+    yield_to_original("chia_recompute_proxy", sys.argv[1:], "gpupool recompute proxy")
     given = _parser().parse_args()
     leave_out()
     from gpupool.recompute.proxy.settings import ProxySettings

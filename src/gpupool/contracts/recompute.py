@@ -125,6 +125,33 @@ class QueueView(Message):
     """How many may wait before the next is refused with 429."""
 
 
+class ExternalDevice(Message):
+    """A device that a Gigahorse server says it uses."""
+
+    name: Text
+    engine: Text
+
+
+class ExternalView(Message):
+    """What the log lines of a kept Gigahorse server tell of it, and how its keeper fares with it."""
+
+    program: Text
+    pid: int | None
+    listening: bool
+    devices: list[ExternalDevice]
+    requests: int
+    """Since its keeper was started, as the other counts."""
+    failed: int
+    on_card: int
+    troubles: int
+    """Lines of other failures."""
+    mean_ms: dict[str, float]
+    """Mean time of a request by level (``C7``), recent ones weighing more."""
+    starts: int
+    why: Text | None = None
+    """How it ended last; None while it runs and has never ended."""
+
+
 class RecomputeServerView(Message):
     """What a server is and can do (``GET /v1/server``)."""
 
@@ -136,6 +163,8 @@ class RecomputeServerView(Message):
     devices: list[RecomputeDevice]
     rates: list[LevelRate]
     queue: QueueView
+    external: ExternalView | None = None
+    """Set where this is the keeper of a Gigahorse server."""
 
 
 def hexadecimal(numbers: Sequence[int]) -> list[str]:

@@ -83,7 +83,7 @@ class NodeWatch:
         if finding.reachable:
             node.proxies, node.refused = finding.proxies, None
             # A server of ours that hangs says nothing, as a Gigahorse server does; what it said before counts.
-            silent = finding.kinds == {Kind.FRAMES} and Kind.HTTP in node.kinds
+            silent = not finding.proxies and finding.kinds == {Kind.FRAMES} and Kind.HTTP in node.kinds
             if not silent and finding.kinds != node.kinds and not (node.certain and not finding.proxies):
                 log.info("node_found", node=node.name, speaks=" ".join(sorted(finding.kinds)))
                 node.kinds, changed = finding.kinds, True

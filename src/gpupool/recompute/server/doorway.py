@@ -59,9 +59,11 @@ class Doorway:
         *,
         head_seconds: float,
         has_room: Callable[[], bool],
+        frames: Callable[[], asyncio.Protocol] | None = None,
     ) -> None:
+        """``frames``: makes protocols for Gigahorse clients; without it they are turned away."""
         self._listener, self._protocol, self._tls = listener, protocol, tls
-        self._head_seconds, self._has_room = head_seconds, has_room
+        self._head_seconds, self._has_room, self._frames = head_seconds, has_room, frames
         self._undecided: dict[asyncio.Task[None], None] = {}
 
     async def run(self) -> None:
@@ -100,7 +102,10 @@ class Doorway:
         try:
             async with asyncio.timeout(self._head_seconds):
                 speech = await self._listen(connection)
-            if speech is not None and self._may_pass(speech, client):
+            if speech is Speech.FRAME and self._frames is not None:
+                handed_over = True
+                await asyncio.get_running_loop().connect_accepted_socket(self._frames, connection)
+            elif speech is not None and self._may_pass(speech, client):
                 handed_over = True
                 await self._hand_over(connection, client)
         except (TimeoutError, ConnectionError):

@@ -7,6 +7,7 @@ sees every end at once, says so in the log, and starts it again, at first soon a
 import asyncio
 import os
 import signal
+import socket
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,23 +17,32 @@ from typing import Final
 
 import structlog
 
+from gpupool.contracts.recompute import ExternalDevice, ExternalView
 from gpupool.core.clock import Clock, SystemClock
 from gpupool.core.errors import InvalidInputError
+from gpupool.core.files import ensure_private_dir
+from gpupool.core.home import Home
+from gpupool.core.ids import new_id
 from gpupool.core.listening import bind, stop_signal
 from gpupool.core.logging import set_up_logging
+from gpupool.core.processes import identify_self
+from gpupool.core.records import ProcessRecord
 from gpupool.recompute.server.banner import say
 from gpupool.recompute.server.cards import CardChoices
 from gpupool.recompute.server.external_lines import Tally, TroubleLine, lines_of, read_line
+from gpupool.recompute.server.external_status import ExternalStatus, one_port
+from gpupool.recompute.server.leash import NOT_STARTED, leashed
+from gpupool.recompute.server.passage import HOST, Passage, places
 from gpupool.recompute.server.registering import NodeList
+from gpupool.recompute.variables import ChiaposVariables
 
+ROLE: Final = "recompute-external"
 SUMMARY_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 5.0
 SETTLED_SECONDS: Final = 60.0
 """A program that ran this long is started again at once; one that ends sooner waits ever longer."""
 FIRST_PAUSE: Final = 1.0
 LONGEST_PAUSE: Final = 60.0
-NOT_STARTED: Final = 127
-"""Exit status of a program that the system cannot run, as shells tell it."""
 log = structlog.get_logger(__name__)
 
 
@@ -47,6 +57,8 @@ class ExternalServer:
     """None leaves it to CHIAPOS_MAX_CORES and the program's own default."""
     memory_mb: int | None = None
     """Resident memory from which on the program is ended and started again; None sets no limit."""
+    status: bool = False
+    """Take the port ourselves: answer HTTP with what is known, and pass frames on to the program on loopback."""
     register: Path | None = None
     """List of nodes of a proxy, in which the server stands from its first start until this process ends."""
     stop_seconds: float = 5.0
@@ -72,9 +84,13 @@ class ExternalServer:
                 remedy="Leave out --memory-mb.",
             )
 
-    def command(self, choices: CardChoices) -> list[str]:
-        """Return the arguments in the form that the original takes: lists as repeated options."""
-        arguments = [str(self.program.absolute()), "-p", str(self.port), "--host", self.host]
+    def command(self, choices: CardChoices, port: int | None = None) -> list[str]:
+        """Return the arguments in the form that the original takes: lists as repeated options.
+
+        ``port``: one on loopback, where it is not to have the port itself.
+        """
+        place = (self.host, self.port) if port is None else (HOST, port)
+        arguments = [str(self.program.absolute()), "-p", str(place[1]), "--host", place[0]]
         if self.threads is not None:
             arguments += ["-r", str(self.threads)]
         for choice, limit, index in ((choices.cuda, "-G", "-g"), (choices.opencl, "-O", "-c")):
@@ -87,10 +103,46 @@ class ExternalServer:
 def run_external(server: ExternalServer, choices: CardChoices, log_level: str = "INFO") -> None:
     """Keep the program running until SIGTERM or SIGINT; errors of `core.errors` before it is first started."""
     server.check()
-    bind("the recompute server", server.host, server.port, "GPUPOOL_RECOMPUTE").close()
-    set_up_logging("recompute", log_level)
-    with suppress(asyncio.CancelledError):
-        asyncio.run(Keeper(server, server.command(choices)).run())
+    with bind("the recompute server", server.host, server.port, "GPUPOOL_RECOMPUTE") as listener:
+        set_up_logging("recompute", log_level)
+        if not server.status:
+            listener.close()
+        with suppress(asyncio.CancelledError):
+            asyncio.run(_run(server, choices, listener))
+
+
+async def _run(server: ExternalServer, choices: CardChoices, listener: socket.socket) -> None:
+    instance_id = os.environ.get("GPUPOOL_INSTANCE_ID") or new_id("inst")
+    record = _keep_record(server, instance_id)
+    try:
+        if not server.status:
+            await Keeper(server, server.command(choices)).run()
+            return
+        port = _free_port()
+        keeper = Keeper(server, server.command(choices, port))
+        threads = ChiaposVariables.from_environment().max_cores if server.threads is None else server.threads
+        passage = Passage(port, places(threads))
+        async with one_port(listener, ExternalStatus(instance_id, keeper.view, passage), passage):
+            await keeper.run()
+    finally:
+        if record is not None:
+            record.unlink(missing_ok=True)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def _keep_record(server: ExternalServer, instance_id: str) -> Path | None:
+    """Leave a record for `gpupool status` where the operator chose a state folder; return its path."""
+    if not os.environ.get("GPUPOOL_HOME") or not sys.platform.startswith("linux"):
+        return None
+    record = ProcessRecord(
+        role=ROLE, instance_id=instance_id, process=identify_self(), host=server.host, port=server.port
+    )
+    return record.write(ensure_private_dir(Home.from_environment().run))
 
 
 class Keeper:
@@ -102,6 +154,25 @@ class Keeper:
         self._pause = FIRST_PAUSE
         self.tally = Tally()
         self.starts = 0
+        self._pid: int | None = None
+        self._why: str | None = None
+
+    def view(self) -> ExternalView:
+        """Return what is known of the program."""
+        tally = self.tally
+        return ExternalView(
+            program=str(self._server.program),
+            pid=self._pid,
+            listening=self._pid is not None and tally.listening is not None,
+            devices=[ExternalDevice(name=device.name, engine=device.engine) for device in tally.devices],
+            requests=tally.requests,
+            failed=tally.failed,
+            on_card=tally.on_card,
+            troubles=tally.troubles,
+            mean_ms={f"C{level}": round(ms, 1) for level, ms in sorted(tally.mean_ms.items())},
+            starts=self.starts,
+            why=self._why,
+        )
 
     async def run(self) -> None:
         """Keep the program running until this process is told to stop."""
@@ -127,6 +198,7 @@ class Keeper:
                 break
             seconds = self._clock.monotonic() - began
             pause = self._next_pause(seconds)
+            self._why = f"it ended with status {status} after {seconds:.0f} s"
             log.error("external_ended", status=status, ran_seconds=round(seconds, 1), again_in=pause)
             with_stop = asyncio.create_task(stop.wait())
             await asyncio.wait({with_stop}, timeout=pause)
@@ -145,7 +217,7 @@ class Keeper:
         self.tally.restarted()
         try:
             child = await asyncio.create_subprocess_exec(
-                *self._command,
+                *leashed(self._command),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
@@ -155,6 +227,7 @@ class Keeper:
             log.warning("external_not_started", program=self._command[0], reason=error.strerror)
             return NOT_STARTED
         self.starts += 1
+        self._pid = child.pid
         log.info("external_started", program=self._command[0], pid=child.pid, start=self.starts)
         waiting = [
             asyncio.create_task(child.wait()),
@@ -166,6 +239,7 @@ class Keeper:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         finally:
             await self._end(child)
+            self._pid = None
             for task in waiting:
                 task.cancel()
             await asyncio.wait({hearing}, timeout=1.0)
