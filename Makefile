@@ -14,7 +14,7 @@ kernels test test-full bench: export NUMBA_CACHE_DIR := $(CURDIR)/.numba-cache
 unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 
-.PHONY: help install up test test-full kernels lint format bench lock clean
+.PHONY: help install up test test-full kernels lint format bench soak lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ format: install ## rewrite the code in the project's style
 
 bench: install ## measure the budgets of docs/design
 	@for script in benchmarks/*.py; do echo "== $$script"; $(PYTHON) "$$script" || exit 1; done
+
+soak: install ## ten minutes of the recompute proxy with flapping servers (ARGS="--minutes 60")
+	$(PYTHON) benchmarks/proxy_parts/soak.py $(ARGS)
 
 lock: ## resolve the dependencies anew (ARGS=--upgrade takes newer releases)
 	@scripts/lock.sh $(ARGS)

@@ -1,151 +1,171 @@
-"""Requests per second and latency of the proxy, beside other proxies in the same run.
+"""The proxy beside others in one run: requests a second, latency, memory; each with its target.
 
-A node and the load run in this process' children; every proxy named is measured in turn with 1, 16, 100 and 1,000
-clients, each with one connection a request as real harvesters have. A proxy of another kind takes part when its
-command is given; ``{port}`` and ``{node}`` in it are filled in:
+Servers and clients are one small C program (`proxy_parts/peers.c`, built here with the C compiler), so that Python is
+measured in the proxy only. Every proxy runs the whole time, and they are loaded in turn, several rounds each, so that
+a busy machine hits all of them alike; medians are told. Ours writes its log line for each request to a file.
 
-    python benchmarks/proxy.py --other "other-proxy --listen 127.0.0.1:{port} --to {node}"
+    python benchmarks/proxy.py                        ours, and the floor of Python (`proxy_parts/floor.py`)
+    python benchmarks/proxy.py --real PATH            also the original chia_recompute_proxy
+    apt-get install haproxy                           then the HTTP path is measured beside HAProxy, too
+    python benchmarks/proxy.py --other "other-proxy --listen 127.0.0.1:{port} --to {node} --to {other}"
+
+Figures of two runs can't be compared, nor any with those of another machine.
 """
 
 import argparse
-import asyncio
-import multiprocessing
+import contextlib
+import os
 import shlex
+import shutil
 import socket
+import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from functools import partial
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
-FRAME: Final = (116).to_bytes(4, "little") + bytes(116)
-REPLY: Final = (100).to_bytes(4, "little") + bytes(100)
+PARTS: Final = Path(__file__).resolve().parent / "proxy_parts"
 OURS: Final = (
-    f"{sys.executable} -m gpupool recompute proxy --host 127.0.0.1 --port {{port}} --node {{node}}"
-    " --sockets {sockets}"
+    f"{sys.executable} -m gpupool recompute proxy --host 127.0.0.1 --port {{port}}"
+    " --node {node} --node {other}"
 )
+FLOOR: Final = f"{sys.executable} {PARTS / 'floor.py'} {{port}} {{kept}} {{node}} {{other}}"
+REAL: Final = "{path} --host 127.0.0.1 -p {port} -n {node} -n {other}"
+HAPROXY: Final = """
+global
+    maxconn 8192
+    log stdout format raw local0
+defaults
+    mode http
+    option http-keep-alive
+    option httplog
+    timeout connect 5s
+    timeout client 60s
+    timeout server 60s
+frontend front
+    bind 127.0.0.1:{port}
+    log global
+    default_backend servers
+backend servers
+    balance leastconn
+    http-reuse always
+    server one {node} maxconn 64
+    server two {other} maxconn 64
+"""
 
 
-class _Answer(asyncio.Protocol):
-    """Answers each whole frame after a delay."""
+@dataclass
+class Figures:
+    """Of one proxy with one number of clients, a value a round."""
 
-    delay = 0.0
+    rates: list[float] = field(default_factory=list)
+    middle: list[float] = field(default_factory=list)
+    high: list[float] = field(default_factory=list)
+    failed: int = 0
 
-    def __init__(self) -> None:
-        self._buffer = b""
+    @property
+    def rate(self) -> float:
+        """Answers a second."""
+        return statistics.median(self.rates)
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
-
-    def data_received(self, data: bytes) -> None:
-        self._buffer += data
-        if self._buffer[:4] == b"GET ":
-            self._transport.abort()
-            return
-        while len(self._buffer) >= len(FRAME):
-            self._buffer = self._buffer[len(FRAME) :]
-            if self.delay:
-                asyncio.get_running_loop().call_later(self.delay, self._transport.write, REPLY)
-            else:
-                self._transport.write(REPLY)
+    def __str__(self) -> str:
+        middle, high = statistics.median(self.middle), statistics.median(self.high)
+        return f"{self.rate:8.0f} req/s  p50 {middle:8.2f} ms  p99 {high:8.2f} ms  {self.failed} failed"
 
 
-class _Ask(asyncio.Protocol):
-    """One request on its own connection."""
+@dataclass
+class Running:
+    """A proxy under test."""
 
-    def __init__(self, done: "asyncio.Future[bool]") -> None:
-        self._done = done
-        self._left = len(REPLY)
+    name: str
+    port: int
+    process: subprocess.Popen[bytes]
+    figures: dict[int, Figures] = field(default_factory=dict)
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)
-        self._transport.write(FRAME)
-
-    def data_received(self, data: bytes) -> None:
-        self._left -= len(data)
-        if self._left == 0:
-            if not self._done.done():
-                self._done.set_result(True)
-            self._transport.abort()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if not self._done.done():
-            self._done.set_result(False)
+    @property
+    def resident_mb(self) -> float:
+        """Resident memory in MB of a million bytes."""
+        text = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(text.split("VmRSS:")[1].split()[0]) * 1024 / 1e6
 
 
-def node(port: int, delay: float) -> None:
-    """Serve until killed."""
-    import uvloop
+class Bench:
+    """What runs for the measurements."""
 
-    async def serve() -> None:
-        _Answer.delay = delay
-        server = await asyncio.get_running_loop().create_server(_Answer, "127.0.0.1", port, backlog=4096)
-        await server.serve_forever()
+    def __init__(self, stack: contextlib.ExitStack, peers: Path, folder: Path) -> None:
+        self._stack, self._peers, self._folder = stack, peers, folder
 
-    uvloop.run(serve())
+    def server(self, kind: str, delay_ms: float = 0) -> str:
+        """Start a server and return its address."""
+        port = free_port()
+        self._start("server", [str(self._peers), "serve", str(port), kind, str(delay_ms)])
+        wait_for(port)
+        return f"127.0.0.1:{port}"
+
+    def proxy(self, name: str, command: str, **more: str) -> Running:
+        """Start a proxy; ``command`` may name {port} and what ``more`` holds."""
+        port = free_port()
+        words = [word.format(port=port, **more) for word in shlex.split(command)]
+        running = Running(name, port, self._start(name, words))
+        wait_for(port)
+        return running
+
+    def haproxy(self, program: str, node: str, other: str) -> Running:
+        """Start HAProxy with leastconn, kept connections, and a log line for each request."""
+        port = free_port()
+        config = self._folder / "haproxy.cfg"
+        config.write_text(HAPROXY.format(port=port, node=node, other=other))
+        running = Running("haproxy", port, self._start("haproxy", [program, "-db", "-f", str(config)]))
+        wait_for(port)
+        return running
+
+    def _start(self, name: str, words: list[str]) -> subprocess.Popen[bytes]:
+        log = self._stack.enter_context((self._folder / f"{name}-{len(words)}.log").open("wb"))
+        environment = os.environ | {"GPUPOOL_HOME": str(self._folder / "home")}
+        process = subprocess.Popen(words, stdout=log, stderr=log, env=environment)
+        self._stack.callback(process.wait)
+        self._stack.callback(process.kill)
+        return process
+
+    def ask(self, running: Running, kind: str, clients: int, seconds: float, how: str) -> None:
+        """Load one proxy and take its figures."""
+        words = [self._peers, "ask", str(running.port), kind, str(clients), str(seconds), how]
+        told = subprocess.run(list(map(str, words)), check=True, capture_output=True, text=True).stdout
+        answers, failed, length, middle, high = map(float, told.split())
+        figures = running.figures.setdefault(clients, Figures())
+        figures.rates.append(answers / length)
+        figures.middle.append(middle)
+        figures.high.append(high)
+        figures.failed += int(failed)
+
+    def compare(self, proxies: list[Running], kind: str, given: argparse.Namespace, how: str) -> None:
+        """Load all proxies in turn with each number of clients, and tell."""
+        for running in proxies:
+            self.ask(running, kind, 8, 2.0, how)
+        for clients in given.clients:
+            for running in proxies:
+                running.figures.pop(clients, None)
+            for _ in range(given.rounds):
+                for running in proxies:
+                    self.ask(running, kind, clients, given.seconds, how)
+            for running in proxies:
+                print(f"{running.name:14}{clients:5} clients  {running.figures[clients]}", flush=True)
 
 
-async def load(port: int, clients: int, seconds: float) -> tuple[list[float], int]:
-    """Return the latencies in seconds of what was answered, and how many were not."""
-    loop, times, faults = asyncio.get_running_loop(), [], 0
-    end = time.perf_counter() + seconds
-
-    async def client() -> None:
-        nonlocal faults
-        while (began := time.perf_counter()) < end:
-            done: asyncio.Future[bool] = loop.create_future()
-            try:
-                await loop.create_connection(partial(_Ask, done), "127.0.0.1", port)
-            except OSError:
-                faults += 1
-                continue
-            if await done:
-                times.append(time.perf_counter() - began)
-            else:
-                faults += 1
-
-    await asyncio.gather(*(client() for _ in range(clients)))
-    return sorted(times), faults
-
-
-def measure(name: str, command: str, ports: dict[str, str], clients: list[int], seconds: float) -> None:
-    """Start a proxy, load it, and print a line for each number of clients."""
-    import uvloop
-
-    port = _free_port()
-    words = [word.format(port=port, **ports) for word in shlex.split(command)]
-    with Path("/dev/null").open("w") as null, subprocess.Popen(words, stdout=null, stderr=null) as process:
-        try:
-            _wait_for(port)
-            uvloop.run(load(port, 4, 2.5))
-            for count in clients:
-                times, faults = uvloop.run(load(port, count, seconds))
-                _report(name, count, times, faults, seconds, process.pid)
-        finally:
-            process.kill()
-
-
-def _report(name: str, clients: int, times: list[float], faults: int, seconds: float, pid: int) -> None:
-    memory = next(
-        line.split()[1] for line in Path(f"/proc/{pid}/status").read_text().splitlines() if "VmRSS" in line
-    )
-    middle, high = times[len(times) // 2] * 1000, times[int(len(times) * 0.99)] * 1000
-    print(
-        f"{name:10} {clients:5} clients  {len(times) / seconds:8.0f} req/s  p50 {middle:8.2f} ms"
-        f"  p99 {high:8.2f} ms  {faults} failed  {int(memory) / 1024:.0f} MiB",
-        flush=True,
-    )
-
-
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port that was free a moment ago."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
-def _wait_for(port: int) -> None:
-    limit = time.monotonic() + 20
+def wait_for(port: int) -> None:
+    """Wait until somebody listens."""
+    limit = time.monotonic() + 30
     while time.monotonic() < limit:
         try:
             socket.create_connection(("127.0.0.1", port), 1).close()
@@ -156,25 +176,110 @@ def _wait_for(port: int) -> None:
     raise SystemExit(f"nothing listens on port {port}")
 
 
+def verdict(what: str, value: float, target: float, *, below: bool = False) -> None:
+    """Print a figure beside its target."""
+    met = value < target if below else value >= target
+    sign = "<" if below else ">="
+    print(f"   {'met   ' if met else 'MISSED'} {what}: {value:.2f} (target {sign} {target:g})", flush=True)
+
+
+def ratios(ours: Running, other: Running, targets: dict[int, float]) -> None:
+    """Print our rate over the other's for each number of clients."""
+    for clients, figures in ours.figures.items():
+        if clients in targets and clients in other.figures:
+            verdict(
+                f"{clients} clients, ours / {other.name}",
+                figures.rate / other.figures[clients].rate,
+                targets[clients],
+            )
+
+
+@contextlib.contextmanager
+def bench() -> Iterator[Bench]:
+    """Build the peers, and end everything afterwards."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        raise SystemExit(
+            "this benchmark builds a small C program: install a C compiler (apt-get install gcc)"
+        )
+    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
+        folder = Path(name)
+        peers = folder / "peers"
+        subprocess.run([compiler, "-O2", "-o", str(peers), str(PARTS / "peers.c")], check=True)
+        yield Bench(stack, peers, folder)
+
+
+def frames(given: argparse.Namespace) -> None:
+    """Harvesters' way: frames, one connection a request."""
+    print("== frames, one connection a request, two servers without delay")
+    with bench() as now:
+        node, other = now.server("frames"), now.server("frames")
+        ours = now.proxy("gpupool", OURS, node=node, other=other)
+        floors = [
+            now.proxy(f"floor, kept {kept}", FLOOR, node=node, other=other, kept=str(kept)) for kept in (0, 4)
+        ]
+        extra = [
+            now.proxy(f"other {n}", text, node=node, other=other) for n, text in enumerate(given.other, 1)
+        ]
+        if given.real:
+            extra.append(now.proxy("original", REAL, path=given.real, node=node, other=other))
+        now.compare([ours, *floors, *extra], "frames", given, "anew")
+        ratios(ours, floors[0], {16: 0.9, 100: 0.8, 1000: 0.8})
+        for running in extra:
+            ratios(ours, running, dict.fromkeys(given.clients, 1.0))
+    with bench() as now:
+        ours = now.proxy("gpupool", OURS, node=now.server("frames"), other=now.server("frames"))
+        now.ask(ours, "frames", 1000, given.seconds, "keep")
+        verdict("MB resident with 1000 clients connected", ours.resident_mb, 40, below=True)
+
+
+def unequal(given: argparse.Namespace) -> None:
+    """Two servers of 10 and 100 ms: the sum of what they can do is 64 / 0.01 + 64 / 0.1 = 7040 a second at most."""
+    print("== frames, servers of 10 and 100 ms, 64 clients, 64 connections a server")
+    with bench() as now:
+        quick, slow = now.server("frames", 10), now.server("frames", 100)
+        ours = now.proxy("gpupool", OURS + " --sockets 64", node=quick, other=slow)
+        now.ask(ours, "frames", 64, 5.0, "anew")
+        ours.figures.clear()
+        for _ in range(given.rounds):
+            now.ask(ours, "frames", 64, given.seconds, "anew")
+        print(f"{ours.name:14}   64 clients  {ours.figures[64]}")
+        verdict("req/s over servers of 10 and 100 ms", ours.figures[64].rate, 2900)
+
+
+def http(given: argparse.Namespace) -> None:
+    """Our clients' way: HTTP on kept connections, beside HAProxy where there is one."""
+    program = given.haproxy or shutil.which("haproxy")
+    print("== HTTP, kept connections, two servers without delay (answers are passed on, not checked)")
+    with bench() as now:
+        node, other = now.server("http"), now.server("http")
+        ours = now.proxy("gpupool", OURS + " --no-check-answers", node=node, other=other)
+        beside = [now.haproxy(program, node, other)] if program else []
+        now.compare([ours, *beside], "http", given, "keep")
+        for running in beside:
+            ratios(ours, running, dict.fromkeys(given.clients, 0.5))
+    if not program:
+        print("   HAProxy is not installed: `apt-get install haproxy`, or name it with --haproxy PATH")
+
+
 def main() -> None:
     """Run what the arguments say."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--other", action="append", default=[], help="command of another proxy")
+    parser.add_argument("--other", action="append", default=[], metavar="COMMAND", help="another frame proxy")
+    parser.add_argument("--real", metavar="PATH", help="the original chia_recompute_proxy")
+    parser.add_argument("--haproxy", metavar="PATH", help="HAProxy, where it is not on PATH")
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 16, 100, 1000])
-    parser.add_argument("--seconds", type=float, default=4.0)
-    parser.add_argument("--delay-ms", type=float, default=0.0, help="how long the node takes")
-    parser.add_argument("--sockets", type=int, default=12, help="connections to the node at first")
+    parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", choices=["frames", "unequal", "http"], action="append")
     given = parser.parse_args()
-    port = _free_port()
-    serving = multiprocessing.Process(target=node, args=(port, given.delay_ms / 1000), daemon=True)
-    serving.start()
-    _wait_for(port)
-    ports = {"node": f"127.0.0.1:{port}", "sockets": str(given.sockets)}
-    for name, command in [("gpupool", OURS), *((f"other {n}", c) for n, c in enumerate(given.other, 1))]:
-        measure(name, command, ports, given.clients, given.seconds)
-    serving.kill()
+    print(f"{os.cpu_count()} cores, load of the last minute before the run: {os.getloadavg()[0]:.1f}")
+    for part in (frames, unequal, http):
+        if not given.only or part.__name__ in given.only:
+            part(given)
+    print(f"load of the last minute after the run: {os.getloadavg()[0]:.1f}")
 
 
 if __name__ == "__main__":

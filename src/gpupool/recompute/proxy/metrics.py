@@ -4,6 +4,7 @@ It is on the port of the clients, as everything that watches the pool expects, s
 they are counted, and listed only by the admin interface. Every family is described in docs/reference/proxy-metrics.md.
 """
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
@@ -34,6 +35,7 @@ FAMILIES: Final = {
     "requests_refused_total": ("counter", "Requests of a protocol that no node of this proxy speaks."),
     "log_lines_dropped_total": ("counter", "Request lines that were not written."),
     "uptime_seconds": ("gauge", "Seconds since this process began."),
+    "tasks": ("gauge", "Jobs of the event loop; grows with connections being made, not with requests."),
     "nodes": ("gauge", "Nodes, by protocol."),
     "node_answered_total": ("counter", "Requests a node has answered."),
     "node_failed_total": ("counter", "Attempts that a node failed."),
@@ -117,6 +119,7 @@ def _whole(page: _Page, core: "ProxyCore", now: float) -> None:
     page.add("requests_refused_total", tallies.refused_count)
     page.add("log_lines_dropped_total", core.request_log.dropped)
     page.add("uptime_seconds", round(now - core.began, 3))
+    page.add("tasks", len(asyncio.all_tasks()))
 
 
 def _views(page: _Page, views: Iterable[NodeView], kind: str) -> None:
