@@ -11,7 +11,8 @@ from gpupool.fleet.endpoints import EndpointHealth
 from gpupool.fleet.workloads import Protocol
 from gpupool.recompute.proxy.nodes import Directory, Kind, NodeWish
 from gpupool.recompute.proxy.settings import ProxySettings
-from gpupool.recompute.proxy.sources import NodesFile, take_feed, wishes_of_text
+from gpupool.recompute.proxy.sources import NodesFile, take_feed, wishes_of_arguments, wishes_of_text
+from gpupool.recompute.proxy.trust import Trust
 
 
 def test_a_line_names_a_node_and_what_is_special_about_it() -> None:
@@ -99,3 +100,36 @@ def test_the_feed_names_http_nodes_and_drains_those_that_end() -> None:
 def test_settings_out_of_range_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(InvalidInputError):
         ProxySettings(**{"nodes": ("a",), **wrong})  # type: ignore[arg-type]
+
+
+def test_the_feed_says_who_speaks_tls_and_the_proxy_whom_it_trusts() -> None:
+    def endpoint(number: int, *, tls: bool) -> FeedEndpoint:
+        return FeedEndpoint(
+            id=f"ep-{number}", placement=f"pl-{number}", node="node-1", workload="wl-1", models=[],
+            protocol=Protocol.RECOMPUTE, address=f"10.0.0.{number}", tls=tls, state="active", health=EndpointHealth.OK,
+        )  # fmt: skip
+
+    view = EndpointsView(revision=1, workloads=[], endpoints=[endpoint(1, tls=True), endpoint(2, tls=False)])
+    for default, expected in (
+        (Trust(), (True, False)),
+        (Trust(tls=True, ca=Path("/ca")), (True, True)),
+        (Trust(token_file=Path("/token")), (True, False)),
+    ):
+        directory = Directory()
+        directory.default_trust = default
+        take_feed(view, directory)
+        trusts = [node.trust for node in directory.nodes.values()]
+        assert tuple(trust.tls for trust in trusts) == expected, "the feed can ask for TLS, never for less"
+        assert {(trust.ca, trust.token_file) for trust in trusts} == {(default.ca, default.token_file)}
+
+
+def test_nodes_of_the_command_line_may_carry_options_in_quotes() -> None:
+    wishes = wishes_of_arguments(("a,b:1", "c:2 weight=2 tls=/ca token-file=/t", "d plain"), Trust(tls=True))
+    assert [(wish.name, wish.trust) for wish in wishes] == [
+        ("a:11989", None),
+        ("b:1", None),
+        ("c:2", Trust(tls=True, ca=Path("/ca"), token_file=Path("/t"))),
+        ("d:11989", Trust()),
+    ]
+    with pytest.raises(InvalidInputError):
+        wishes_of_arguments(("a speed=9",))

@@ -28,6 +28,28 @@ def surroundings(tmp_path: Path) -> Surroundings:
     return Surroundings(runs=tmp_path / "runs", cache=tmp_path / "cache", host="127.0.0.1", confinement=wall)
 
 
+def test_only_our_own_server_over_tls_gets_this_nodes_identity(tmp_path: Path) -> None:
+    folder = tmp_path / "keys" / "recompute"
+    folder.mkdir(parents=True)
+    for name in ("tls.pem", "tls.key", "tokens"):
+        (folder / name).touch()
+    ours = ("python", "-m", "gpupool", "recompute", "serve", "--port", "{port}")
+    environment = built(tmp_path, ours, tls=True)
+    assert environment["GPUPOOL_RECOMPUTE_TLS_CERT"] == str(folder / "tls.pem")
+    assert environment["GPUPOOL_RECOMPUTE_TLS_KEY"] == str(folder / "tls.key")
+    assert environment["GPUPOOL_RECOMPUTE_TOKEN_FILE"] == str(folder / "tokens")
+    assert "GPUPOOL_RECOMPUTE_CLIENT_CA" not in environment
+    chosen = built(tmp_path, ours, tls=True, env={"GPUPOOL_RECOMPUTE_TOKEN_FILE": "/mine"})
+    assert chosen["GPUPOOL_RECOMPUTE_TOKEN_FILE"] == "/mine"
+    for command, changes in (
+        (ours, {"tls": False}),
+        (("python", "-m", "other"), {"tls": True}),
+        (ours, {"tls": True, "env": {"PYTHONPATH": "/code"}}),
+    ):
+        assert str(folder / "tls.key") not in built(tmp_path, command, **changes).values()
+        assert surroundings(tmp_path).identity(order(command, **changes)) == ()
+
+
 def test_without_a_gpu_no_gpu_is_visible(tmp_path: Path) -> None:
     assert built(tmp_path)["CUDA_VISIBLE_DEVICES"] == ""
 

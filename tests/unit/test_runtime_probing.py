@@ -2,13 +2,16 @@
 
 import os
 import socket
+import ssl
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import aiohttp
 import pytest
 import pytest_asyncio
 from aiohttp import web
 
+from certificates import Authority
 from gpupool.core.processes import identify_self
 from gpupool.runtimes.process.probing import ask, listening_inodes, port_is_held, url_of
 from gpupool.runtimes.process.reasons import exit_reason
@@ -21,7 +24,13 @@ async def session() -> AsyncIterator[aiohttp.ClientSession]:
         yield made
 
 
-async def answer(session: aiohttp.ClientSession, response: web.Response) -> str | None:
+async def answer(
+    session: aiohttp.ClientSession,
+    response: web.Response,
+    context: ssl.SSLContext | None = None,
+    *,
+    asked_over_tls: bool | None = None,
+) -> str | None:
     """Return what `ask` says of a server with this one answer."""
 
     async def serve(_: web.Request) -> web.Response:
@@ -31,9 +40,11 @@ async def answer(session: aiohttp.ClientSession, response: web.Response) -> str 
     app.router.add_get("/health", serve)
     runner = web.AppRunner(app)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+    tls = context is not None if asked_over_tls is None else asked_over_tls
     try:
-        return await ask(session, url_of("127.0.0.1", runner.addresses[0][1], "/health"), "inst-1", 5.0)
+        url = url_of("127.0.0.1", runner.addresses[0][1], "/health", tls=tls)
+        return await ask(session, url, "inst-1", 5.0)
     finally:
         await runner.cleanup()
 
@@ -73,6 +84,17 @@ def test_a_listening_socket_is_found_with_its_holder(host: str) -> None:
         assert listening_inodes(port) == {os.fstat(server.fileno()).st_ino}
         assert port_is_held([identify_self()], port)
         assert not port_is_held([], port)
+
+
+async def test_a_workload_over_tls_is_asked_over_tls(session: aiohttp.ClientSession, tmp_path: Path) -> None:
+    pair = Authority(tmp_path).issue("workload")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(pair.certificate, pair.key)
+    said = await answer(session, web.json_response({"instance_id": "inst-1"}), context)
+    assert said is None
+    assert await answer(session, web.json_response({"instance_id": "inst-2"}), context) is not None
+    plain = await answer(session, web.Response(), None, asked_over_tls=True)
+    assert plain == "it does not speak TLS, as its spec says"
 
 
 def test_the_any_address_is_asked_through_loopback() -> None:

@@ -107,6 +107,7 @@ class StartOrder(Message):
     env: dict[str, str] = {}
     port: int | None = None
     health_path: str = "/health"
+    tls: bool = False
     device_ids: list[Id] = []
     """GPUs held exclusively; empty for a share of the cpu device."""
     memory_mib: int = 1024

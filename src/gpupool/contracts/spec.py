@@ -44,6 +44,8 @@ class SpecFile(Input):
     """A fixed port; left out, the node draws a free one from 30000-32767."""
     health: Annotated[str, StringConstraints(pattern=r"^/[^\s]{0,499}$")] = "/health"
     """Path that answers 2xx when the workload is ready."""
+    tls: bool = False
+    """Whether it takes TLS only: its health is asked over TLS, and those who call it are told."""
     openai: bool = False
     """Whether it speaks the OpenAI API, so that the gateway routes to it by model name."""
     models: Annotated[list[_ModelName], Field(max_length=64)] = []
@@ -114,6 +116,7 @@ class SpecFile(Input):
             ),
             port=self.port,
             health_path=self.health,
+            tls=self.tls,
             models=tuple(self.models),
             env=dict(self.env),
             concurrency=self.concurrency,

@@ -58,6 +58,7 @@ def _endpoint(endpoint: Endpoint) -> FeedEndpoint:
         models=list(endpoint.models),
         protocol=endpoint.protocol,
         address=endpoint.address,
+        tls=endpoint.tls,
         state="draining" if endpoint.draining else "active",
         health=endpoint.health,
         rate=endpoint.rate,

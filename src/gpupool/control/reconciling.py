@@ -159,6 +159,7 @@ async def _place(
         env=dict(spec.env),
         port=spec.port,
         health_path=spec.health_path,
+        tls=spec.tls,
         device_ids=[device_id for device_id in decision.device_ids if device_id in gpus],
         memory_mib=spec.memory_mib,
         model_ref=spec.model_ref,

@@ -192,6 +192,7 @@ def spec_file(workload: Workload) -> SpecFile:
         image=spec.image,
         port=spec.port,
         health=spec.health_path,
+        tls=spec.tls,
         openai=spec.protocol is Protocol.OPENAI,
         models=list(spec.models),
         gpu_count=spec.selector.gpu_count,

@@ -32,6 +32,7 @@ class Endpoint:
     protocol: Protocol
     address: str
     """``host:port``; IPv6 hosts in brackets."""
+    tls: bool = False
     draining: bool
     health: EndpointHealth
     rate: float | None
@@ -53,6 +54,7 @@ def endpoint_of(placement: Placement, node: Node, workload: Workload) -> Endpoin
         models=workload.spec.models,
         protocol=workload.spec.protocol,
         address=f"{host}:{placement.port}",
+        tls=workload.spec.tls,
         draining=placement.state is PlacementState.DRAINING,
         health=EndpointHealth.OK if node.state is NodeState.READY else EndpointHealth.UNKNOWN,
         rate=placement.rate,

@@ -59,6 +59,8 @@ class WorkloadSpec:
     port: int | None = None
     """A fixed port; None lets the node draw one."""
     health_path: str = "/health"
+    tls: bool = False
+    """It takes TLS only."""
     models: tuple[str, ...] = ()
     """Model names served, as clients say them."""
     env: Mapping[str, str] = field(default_factory=dict)

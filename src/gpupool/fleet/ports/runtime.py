@@ -35,6 +35,8 @@ class LaunchOrder:
     port: int | None = None
     """Fixed, or None to draw one."""
     health_path: str = "/health"
+    tls: bool = False
+    """It takes TLS only."""
     gpu_indices: tuple[int, ...] = ()
     gpu_uuids: tuple[str, ...] = ()
     memory_mib: int = 1024

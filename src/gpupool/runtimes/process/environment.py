@@ -26,6 +26,13 @@ _PASSED_THROUGH: Final = ("PYTHONPATH", "LD_LIBRARY_PATH", "TZ")
 _USER: Final = "workload"
 """Its user has a number and no account; libraries that ask for a name take it from here."""
 _OURS: Final = ("python", "-m", "gpupool", "recompute", "serve")
+_IDENTITY: Final = {
+    "tls.pem": "GPUPOOL_RECOMPUTE_TLS_CERT",
+    "tls.key": "GPUPOOL_RECOMPUTE_TLS_KEY",
+    "tokens": "GPUPOOL_RECOMPUTE_TOKEN_FILE",
+    "clients.pem": "GPUPOOL_RECOMPUTE_CLIENT_CA",
+}
+"""File in ``keys/recompute`` of the node's state folder -> the variable of our server that names it."""
 _OF_OURS: Final = ("CHIAPOS_", "GPUPOOL_RECOMPUTE_")
 
 
@@ -57,6 +64,11 @@ class Surroundings:
         """Models that the node keeps for all workloads; none of them may write here."""
         return self.cache / "models"
 
+    def identity(self, order: LaunchOrder) -> tuple[Path, ...]:
+        """Return the folder with this node's certificate, key and tokens, which only our own servers may read."""
+        folder = self.confinement.protected / "keys" / "recompute"
+        return (folder,) if order.tls and is_ours(order) and folder.is_dir() else ()
+
     def kernels(self, order: LaunchOrder, folder: RunFolder, uid: int | None) -> Path:
         """Return where a workload keeps compiled code, which whoever loads it executes.
 
@@ -86,6 +98,7 @@ def build_environment(
         "LOGNAME": _USER,
         "HF_HOME": str(home / ".cache" / "huggingface"),
         **{name: os.environ[name] for name in _PASSED_THROUGH if name in os.environ},
+        **_identity_variables(around.identity(order)),
     }
     decided = {
         "HOME": str(home),
@@ -101,6 +114,16 @@ def build_environment(
         **({"GPUPOOL_MODEL": order.model_ref} if order.model_ref else {}),
     }
     return {**offered, **order.env, **decided, **marks(around.runs, order.placement_id)}
+
+
+def _identity_variables(folders: tuple[Path, ...]) -> dict[str, str]:
+    """Return what tells our server where this node keeps what it shows and whom it lets in."""
+    return {
+        variable: str(folder / name)
+        for folder in folders
+        for name, variable in _IDENTITY.items()
+        if (folder / name).is_file()
+    }
 
 
 def build_command(

@@ -242,7 +242,7 @@ class Supervisor:
         )
         command = build_command(record.order, environment, around.host, port)
         kernels = around.kernels(record.order, self._folder, record.uid)
-        confined = around.confinement.plan(self._folder, record.uid, (around.models,), kernels)
+        confined = around.confinement.plan(self._folder, record.uid, (around.models, *around.identity(record.order)), kernels)
         self._closed = closed_path(command, confined["allowed"])
         process = spawn(command, environment, self._folder, confined, around.confinement.note())
         failpoints.reach("runtime.launch.spawned")
@@ -332,7 +332,7 @@ class Supervisor:
     async def _watch_health(self, process: ProcessIdentity, judge: HealthJudge) -> str:
         loop, timings = asyncio.get_running_loop(), self._context.policy.health
         port = self.record.port or 0
-        url = probing.url_of(self._context.around.host, port, self.order.health_path)
+        url = probing.url_of(self._context.around.host, port, self.order.health_path, tls=self.order.tls)
         while True:
             fault = await probing.ask(self._context.session, url, self.record.instance_id, timings.timeout)
             if fault is None and not judge.healthy:
