@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import ssl
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from certificates import Authority
 from gpupool.core.errors import InvalidInputError
 from gpupool.recompute.proxy.alert_hooks import CommandHook, HookError, UrlHook
 from polling import eventually
@@ -111,9 +113,9 @@ class Web:
 
 
 @asynccontextmanager
-async def web(answer: bytes) -> AsyncIterator[Web]:
+async def web(answer: bytes, tls: ssl.SSLContext | None = None) -> AsyncIterator[Web]:
     served = Web(answer)
-    server = await asyncio.start_server(served.client, "127.0.0.1", 0)
+    server = await asyncio.start_server(served.client, "127.0.0.1", 0, ssl=tls)
     served.port = server.sockets[0].getsockname()[1]
     try:
         yield served
@@ -132,6 +134,23 @@ async def test_an_address_gets_the_message_by_post() -> None:
     assert request.endswith(b"\r\n\r\n" + MESSAGE)
     assert "secret" not in hook.name
     assert hook.name == "url http://127.0.0.1"
+
+
+async def test_over_https_only_a_certificate_that_this_machine_trusts_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = Authority(tmp_path)
+    pair = authority.issue("web")
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(pair.certificate, pair.key)
+    async with web(b"HTTP/1.1 200 OK\r\n\r\n", tls) as served:
+        hook = UrlHook(f"https://localhost:{served.port}/")
+        with pytest.raises(HookError, match="certificate verify failed"):
+            await hook.send(MESSAGE)
+        assert served.received == []
+        monkeypatch.setenv("SSL_CERT_FILE", str(authority.certificate))
+        await hook.send(MESSAGE)
+        assert len(served.received) == 1
 
 
 @pytest.mark.parametrize(
