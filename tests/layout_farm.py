@@ -35,6 +35,8 @@ HERE = Path(__file__).resolve().parent
 PATIENCE = 60.0
 SERVERS = {"http1": 1, "frames1": 1, "http2": 2, "frames2": 2}
 PROXIES = {"beside": 1, "apart": 3}
+LISTS = {"two": 4, "own": 1, "mutual": 2}
+"""Loads that know the servers themselves, with their machines."""
 LOADS = ("two", "own", "mutual", "proxied", "lone", "frames")
 MUTE = """
 import socket, sys, time
@@ -186,6 +188,13 @@ class Farm:
         command = [sys.executable, str(HERE / "layout_harvester.py"), *words]
         return Harvester(self.network.on(machine, command), self._environment)
 
+    def command(self, machine: int, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run a ``gpupool recompute`` command on a machine to its end."""
+        line = self.network.on(machine, [sys.executable, "-m", "gpupool", "recompute", *words])
+        return subprocess.run(
+            line, env=self._environment, capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
+
     def on_port(self, name: str, program: str) -> None:
         """Start ``program`` on the port of a service that is down."""
         self.services[name].start(self._small(name, program))
@@ -240,35 +249,37 @@ class Farm:
 
         await eventually(enough, PATIENCE, f"{count} more answers for each of {', '.join(loads)}")
 
-    async def used(self, server: int, *, ever: bool = False) -> None:
-        """Return once servers of that machine (1 or 2) have answered to everyone who may ask them, from now on.
+    async def used(self, *servers: str, ever: bool = False) -> None:
+        """Return once these servers have answered to everyone who may ask them, from now on.
 
         ``ever``: since the farm began.
         """
         mark = dict.fromkeys(LOADS, 0) if ever else self.mark()
-        http, frames = f"http{server}", f"frames{server}"
         before = {proxy: {} if ever else self.forwarded(proxy) for proxy in PROXIES}
 
-        def reached() -> list[str]:
-            """Whoever did not get an answer from there yet."""
+        def missing() -> list[str]:
             said = self.since(mark)
-            missing = [
-                name
-                for name, machine in (("two", 4), ("own", 1), ("mutual", 2))
-                if not any(line.host == self._seen_from(machine, http) for line in said[name])
+            unused = [
+                f"{load} -> {name}"
+                for name in servers
+                for load, machine in LISTS.items()
+                if name.startswith("http")
+                and not any(line.host == self._seen_from(machine, name) for line in said[load])
             ]
             for proxy, machine in PROXIES.items():
                 now = self.forwarded(proxy)
-                for name in (http, frames):
-                    node = self._seen_from(machine, name)
-                    if now.get(node, 0) <= before[proxy].get(node, 0):
-                        missing.append(f"{proxy} -> {name}")
-            return missing
+                nodes = {name: self._seen_from(machine, name) for name in servers}
+                unused += [
+                    f"{proxy} -> {name}"
+                    for name, node in nodes.items()
+                    if now.get(node, 0) <= before[proxy].get(node, 0)
+                ]
+            return unused
 
         try:
-            await eventually(lambda: not reached(), PATIENCE, f"machine {server} being used by everyone")
+            await eventually(lambda: not missing(), PATIENCE, f"everyone using {' and '.join(servers)}")
         except AssertionError as error:
-            error.add_note(f"not used by: {', '.join(reached())}")
+            error.add_note(f"not used: {', '.join(missing())}")
             raise
 
     # -- inside ----------------------------------------------------------------------------------------------

@@ -172,7 +172,7 @@ async def _serve(behaviour: argparse.Namespace) -> None:
     if behaviour.certificate:
         tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         tls.load_cert_chain(behaviour.certificate, behaviour.key)
-    await web.TCPSite(runner, "127.0.0.1", behaviour.port, reuse_address=True, ssl_context=tls).start()
+    await web.TCPSite(runner, behaviour.address, behaviour.port, reuse_address=True, ssl_context=tls).start()
     print(runner.addresses[0][1], flush=True)
     await asyncio.Event().wait()
 
@@ -180,6 +180,7 @@ async def _serve(behaviour: argparse.Namespace) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("port", type=int)
+    parser.add_argument("--address", default="127.0.0.1")
     parser.add_argument("--delay", type=float, default=0.0)
     parser.add_argument("--lies", action="store_true")
     parser.add_argument("--refuses", choices=sorted(REFUSALS))

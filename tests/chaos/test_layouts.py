@@ -3,8 +3,11 @@
 The farm is one for the whole module (see `layout_farm`); every test leaves it as it found it.
 """
 
+import asyncio
+import json
 import random
 import signal
+import subprocess
 from collections.abc import Iterator
 
 import pytest
@@ -37,20 +40,23 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Farm]:
 @pytest.fixture
 async def farm(started: Farm) -> Farm:
     """The farm, with everybody at work."""
-    await started.used(1, ever=True)
-    await started.used(2, ever=True)
+    await started.used(*ALL, ever=True)
     await started.carried(1)
     return started
 
 
 async def test_load_is_shared_by_all_that_may_take_it(farm: Farm) -> None:
     mark = farm.mark()
-    await farm.carried(2 * SOME)
+
+    def all_shared() -> bool:
+        said = farm.since(mark)
+        return all(
+            len({line.host for line in said[load]}) == 2
+            for load in ("two", "own", "mutual", "proxied", "frames")
+        )
+
+    await eventually(all_shared, PATIENCE, "every list being shared")
     assert farm.faults(mark) == {}
-    said = farm.since(mark)
-    assert {line.host for line in said["proxied"]} == {farm.address(name) for name in PROXIES}
-    for load in ("two", "own", "mutual"):
-        assert len({line.host for line in said[load]}) == 2, load
 
 
 async def test_a_killed_then_mute_then_restarted_server_costs_nothing(farm: Farm) -> None:
@@ -62,7 +68,7 @@ async def test_a_killed_then_mute_then_restarted_server_costs_nothing(farm: Farm
     await farm.carried(SOME)
     all_of(farm, FIRST, lambda service: service.kill())
     all_of(farm, FIRST, lambda service: service.start())
-    await farm.used(1)
+    await farm.used(*FIRST)
     assert farm.faults(mark) == {}
 
 
@@ -70,7 +76,7 @@ async def test_a_server_that_is_told_to_stop_and_started_again_costs_nothing(far
     mark = farm.mark()
     assert farm.services["http1"].stop() == 0
     farm.services["http1"].start()
-    await farm.used(1)
+    await farm.used("http1")
     assert farm.faults(mark) == {}
 
 
@@ -81,7 +87,7 @@ async def test_a_frozen_server_costs_nothing_and_is_used_again_once_it_thaws(far
         await farm.carried(SOME)
     finally:
         all_of(farm, FIRST, lambda service: service.signal(signal.SIGCONT))
-    await farm.used(1)
+    await farm.used(*FIRST)
     assert farm.faults(mark) == {}
 
 
@@ -89,7 +95,7 @@ async def test_a_server_that_becomes_slow_costs_nothing(farm: Farm) -> None:
     mark = farm.mark()
     with slowed(*(farm.services[name] for name in FIRST)):
         await farm.carried(2 * SOME)
-    await farm.used(1)
+    await farm.used(*FIRST)
     assert farm.faults(mark) == {}
 
 
@@ -100,7 +106,7 @@ async def test_a_machine_whose_packets_vanish_costs_nothing(farm: Farm) -> None:
         await farm.carried(SOME)
     finally:
         reappear(farm, 1)
-    await farm.used(1)
+    await farm.used(*FIRST)
     assert farm.faults(mark) == {}
 
 
@@ -110,7 +116,7 @@ async def test_a_killed_proxy_of_two_costs_nothing(farm: Farm, proxy: str) -> No
     farm.services[proxy].kill()
     await farm.carried(SOME, [load for load in LOADS if (load, proxy) != ("lone", "apart")])
     farm.services[proxy].start()
-    await farm.used(1)
+    await farm.used(*FIRST)
     await farm.carried(SOME)
     assert farm.faults(mark) == {}
 
@@ -121,6 +127,41 @@ async def test_a_proxy_that_restarts_costs_nothing_even_where_there_is_no_other(
     farm.services["apart"].start()
     await farm.carried(SOME)
     assert farm.faults(mark) == {}
+
+
+async def test_the_tools_on_a_harvester_tell_the_truth(farm: Farm) -> None:
+    every = [farm.address(name) for name in ("http1", "http2", *PROXIES)]
+    well, checked = await together(
+        farm, ["doctor", "--json", *every], ["check", "--level", "1", "--seconds", "30", *every]
+    )
+    assert well.returncode == 0, well.stdout
+    found = {finding["name"]: finding["verdict"] for finding in json.loads(well.stdout)["findings"]}
+    for address in every:
+        assert [found[f"{address}{more}"] for more in ("", " clock", " proof")] == ["pass"] * 3
+    assert checked.returncode == 0, checked.stderr
+    assert checked.stdout.count("all 64 x recovered") == len(every)
+
+    farm.services["http1"].signal(signal.SIGSTOP)
+    try:
+        short = ["--level", "1", "--seconds", "2"]
+        ill, silent, saved, lost = await together(
+            farm,
+            ["doctor", every[0], farm.address("frames1")],
+            ["check", *short, every[0]],
+            ["farm", "--count", "5", "--level", "1", "--seconds", "30", every[0], every[1]],
+            ["farm", "--count", "2", *short, every[0]],
+        )
+    finally:
+        farm.services["http1"].signal(signal.SIGCONT)
+    assert (ill.returncode, ill.stdout.count("fail ")) == (5, 2)
+    assert (silent.returncode, saved.returncode, lost.returncode) == (9, 0, 9)
+    assert "0 of 2 look-ups answered" in lost.stdout
+    await farm.used("http1")
+
+
+async def together(farm: Farm, *commands: list[str]) -> list["subprocess.CompletedProcess[str]"]:
+    """Run commands on machine 4 at one time, and return how each ended."""
+    return await asyncio.gather(*(asyncio.to_thread(farm.command, 4, *words) for words in commands))
 
 
 async def test_one_server_that_is_back_before_the_deadline_costs_nothing(farm: Farm) -> None:
@@ -222,8 +263,8 @@ async def test_faults_one_after_another_in_any_order_cost_nothing(farm: Farm, ma
                 await farm.carried(chance.randrange(1, 4 * SOME))
                 all_of(farm, names, lambda service: service.start())
         if chance.random() < 0.7:
-            await farm.used(machine)
-    await farm.used(machine)
+            await farm.used(*names)
+    await farm.used(*names)
     assert farm.faults(mark) == {}
 
 

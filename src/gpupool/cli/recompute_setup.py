@@ -23,7 +23,8 @@ def doctor(
 ) -> None:
     """Find out why a harvester gets no answers: variables, names, ports, what listens there, TLS, version, clock.
 
-    Changes nothing. Exit code 0 when nothing fails (warnings are fine), 5 when something does.
+    Without hosts and variables it asks this machine's own server, and whether others can reach that one. Changes
+    nothing. Exit code 0 when nothing fails (warnings are fine), 5 when something does.
 
     Examples:
 
@@ -35,7 +36,7 @@ def doctor(
     import os
 
     from gpupool.cli.checks.finding import Verdict
-    from gpupool.cli.checks.recompute import check_hosts, check_variables
+    from gpupool.cli.checks.recompute import check_hosts, check_reach, check_variables, own_address
     from gpupool.core.errors import GpupoolError
     from gpupool.recompute.variables import ChiaposVariables
 
@@ -48,6 +49,9 @@ def doctor(
     chosen = hosts_of(hosts, variables, default=DEFAULT_HOST)
     credentials = access.credentials()
     findings += asyncio.run(check_hosts(chosen, variables, credentials))
+    address = own_address()
+    if not hosts and not variables.recompute_hosts and address is not None and findings[-1].verdict != "fail":
+        findings.append(check_reach(chosen[0].port, address, variables.recompute_connect_timeout_s))
     if as_json:
         print_plain_json({"findings": [finding.to_json() for finding in findings]})
     else:

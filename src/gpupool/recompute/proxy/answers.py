@@ -1,6 +1,7 @@
 """Answers that the proxy writes itself, as bytes of HTTP/1.1."""
 
 import json
+from email.utils import formatdate
 from typing import Final
 
 PHRASES: Final = {
@@ -34,9 +35,10 @@ def response(
 ) -> bytes:
     """Return a whole answer."""
     extra = "".join(f"{name}: {value}\r\n" for name, value in headers)
+    # The time is what `gpupool recompute doctor` compares clocks by.
     head = (
         f"HTTP/1.1 {status} {PHRASES.get(status, 'Status')}\r\nContent-Type: {content_type}\r\n"
-        f"Content-Length: {len(body)}\r\n{extra}\r\n"
+        f"Date: {formatdate(usegmt=True)}\r\nContent-Length: {len(body)}\r\n{extra}\r\n"
     )
     return head.encode("latin-1") + body
 
