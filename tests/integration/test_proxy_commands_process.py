@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from gpupool.cli.main import app
 from gpupool.core.errors import GpupoolError
 from polling import eventually
-from proxy_program import COMMAND, program
+from proxy_program import COMMAND, DROP_IN, program
 from proxy_stage import FrameNode, frame, nodes, read_frame
 
 PATIENCE = 60.0
@@ -116,8 +116,10 @@ async def test_what_was_acknowledged_survives_a_kill(free_port: int) -> None:
 
 
 async def test_it_needs_nothing_of_posix(free_port: int) -> None:
-    node, port, code = FrameNode(), str(free_port), WITHOUT_POSIX + COMMAND
-    async with nodes(node), program(code, "recompute", "proxy", "-p", port, "-n", node.address) as started:
+    node, port, code = FrameNode(), str(free_port), WITHOUT_POSIX + DROP_IN
+    start = ("--host", "127.0.0.1", "-p", port, "-n")
+    # The other command serves in a process that it starts anew, with all of POSIX.
+    async with nodes(node), program(code, *start, node.address) as started:
         await started.listening()
         await listed(free_port, {node.address})
         status, output = await python(WITHOUT_POSIX + SEVERAL, port, node.address)
