@@ -94,8 +94,11 @@ async def test_what_is_wrong_is_said_in_one_line_with_what_to_do(
 ) -> None:
     authority = Authority(tmp_path)
     other = Authority(tmp_path, "other")
-    made = {"expired": {"days": (-9, -2)}, "another host": {"host": "elsewhere.example"}}.get(fault, {})
-    async with chain(tmp_path, authority, **made) as front:
+    faults: dict[str, dict[str, object]] = {
+        "expired": {"days": (-9, -2)},
+        "another host": {"host": "elsewhere.example"},
+    }
+    async with chain(tmp_path, authority, **faults.get(fault, {})) as front:
         token = None if fault == "no token" else tmp_path / "client-token"
         ca = None if fault == "signed by itself" else authority.certificate
         credentials = Credentials.read(

@@ -14,6 +14,7 @@ from gpupool.pos.line_points import encode
 from gpupool.pos.plain_verification import check_proof, check_quality
 from gpupool.pos.quality import proof_pair
 from gpupool.pos.truncation import truncate
+from gpupool.recompute.demo import KnownProof
 from gpupool.recompute.proxy.judging import PROOF, QUALITY, RIGHT, UNKNOWN, WRONG, verdict
 
 BITS = 18
@@ -21,7 +22,7 @@ KNOWN = mainnet.K32[0]
 POINTS = truncate(KNOWN.xs, BITS)
 
 
-def quality_of(known: mainnet.KnownProof) -> tuple[int, tuple[int, int]]:
+def quality_of(known: KnownProof) -> tuple[int, tuple[int, int]]:
     """Return the line point of line points that the challenge leads to, and the pair."""
     pair = proof_pair(known.xs, known.challenge)
     points = truncate(known.xs, BITS)
@@ -30,7 +31,7 @@ def quality_of(known: mainnet.KnownProof) -> tuple[int, tuple[int, int]]:
 
 
 @pytest.mark.parametrize("known", mainnet.K32, ids=lambda known: known.challenge.hex()[:8])
-def test_real_proofs_and_qualities_pass(known: mainnet.KnownProof) -> None:
+def test_real_proofs_and_qualities_pass(known: KnownProof) -> None:
     check_proof(known.plot_id, 32, BITS, truncate(known.xs, BITS), known.xs, known.challenge)
     check_proof(known.plot_id, 32, BITS, truncate(known.xs, BITS), known.xs, None)
     line_point, pair = quality_of(known)
@@ -117,15 +118,14 @@ def test_verdicts() -> None:
         assert verdict(kind, asked, answered)[0] == expected, (asked, answered)
 
 
+CHANGES: list[dict[str, object]] = [
+    {"k": 40}, {"level": 200}, {"level": None}, {"plot_id": "ab"}, {"line_points": []}, {"line_points": [1]},
+    {"challenge": "ab"}, {"line_points": ["f" * 34] * 32}, {"plot_id": None},
+]  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    "asked",
-    [
-        b"", b"[]", b"{}", b"[" * 9000,
-        *(question(**change) for change in (
-            {"k": 40}, {"level": 200}, {"level": None}, {"plot_id": "ab"}, {"line_points": []}, {"line_points": [1]},
-            {"challenge": "ab"}, {"line_points": ["f" * 34] * 32}, {"plot_id": None},
-        )),
-    ],
-)  # fmt: skip
+    "asked", [b"", b"[]", b"{}", b"[" * 9000, *(question(**change) for change in CHANGES)]
+)
 def test_questions_that_cannot_be_judged_make_no_node_wrong(asked: bytes) -> None:
     assert verdict(PROOF, asked, answer(KNOWN.xs))[0] == UNKNOWN

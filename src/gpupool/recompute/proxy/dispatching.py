@@ -32,6 +32,8 @@ LONGEST_ROUND_SECONDS: Final = 1.0
 MOST_WAITING: Final = 20_000
 LEARNED_FACTOR: Final = 4
 """A limit that nobody set for a node may grow to so many times the default."""
+BUSY_FADES: Final = 0.97
+"""Of `Dispatcher._busiest`, each tick: half of it is gone in half a second."""
 _PUMPED_AT_ONCE: Final = 32
 log = structlog.get_logger(__name__)
 
@@ -55,6 +57,8 @@ class Dispatcher:
         self.kind = kind
         self.pool = Pool(policy or Policy())
         self.active: set[Exchange] = set()
+        self._busiest = 0.0
+        """Most requests at once lately: answers come in bursts, and the next requests want their connections."""
         self.results: dict[str, int] = {}
         self._parked: deque[Exchange] = deque()
         self._directory = directory
@@ -82,6 +86,7 @@ class Dispatcher:
             exchange.asker.give_up(exchange, "too many requests wait already")
             return
         self.active.add(exchange)
+        self._busiest = max(self._busiest, len(self.active))
         self._advance(exchange, exchange.started)
 
     def cancel(self, exchange: Exchange) -> None:
@@ -191,6 +196,7 @@ class Dispatcher:
         evidence = None if self._judge is None else exchange.evidence(reply)
         if self._judge is None or evidence is None:
             return False
+        attempt.answered = self._clock()
         path, question, answer = evidence
         trusted = node.right_in_row >= TRUST_AFTER and not exchange.accused
         if not self._judge.wants(path, trusted=trusted):
@@ -216,7 +222,7 @@ class Dispatcher:
     def _good(self, attempt: Attempt, reply: object, now: float, *, checked: bool) -> None:
         exchange = attempt.exchange
         exchange.attempts.remove(attempt)
-        self.pool.finished(attempt.ticket, now, Outcome.OK)
+        self.pool.finished(attempt.ticket, attempt.answered or now, Outcome.OK)
         self._well(attempt, exchange)
         self._blame_suspects(exchange, now)
         if checked:
@@ -251,7 +257,7 @@ class Dispatcher:
         if (
             reusable
             and link.node.name in self._directory.nodes
-            and len(idle) < max(KEPT_IDLE, len(self.active))
+            and len(idle) < max(KEPT_IDLE, self._busiest)
         ):
             link.idle_since = now
             idle.append(link)
@@ -323,6 +329,8 @@ class Dispatcher:
     # -- time ------------------------------------------------------------------------------------------------
 
     def _is_silent(self, attempt: Attempt, now: float) -> bool:
+        if attempt.answered is not None:
+            return False
         waited = now - attempt.started
         return waited >= self.pool.policy.silence_floor_s and waited >= self.pool.silence_limit(
             attempt.node.name, attempt.exchange.measure, now
@@ -331,6 +339,7 @@ class Dispatcher:
     def sweep(self, now: float) -> None:
         """Look for requests past their deadline, and for silent nodes; called some ten times a second."""
         hedges: dict[str, float | None] = {}
+        self._busiest = max(len(self.active), self._busiest * BUSY_FADES)
         for exchange in list(self.active):
             if now >= exchange.deadline:
                 self._expire(exchange, now)
@@ -346,7 +355,7 @@ class Dispatcher:
         """Ask another node too where the last one asked is silent, or slower than nearly all others."""
         if self._is_silent(exchange.attempts[-1], now):
             self._advance(exchange, now)
-        elif len(exchange.attempts) == 1 and exchange.tries == 1:
+        elif len(exchange.attempts) == 1 and exchange.tries == 1 and exchange.attempts[0].answered is None:
             measure = exchange.measure
             if measure not in hedges:
                 hedges[measure] = self.pool.hedge_after(now, measure)

@@ -43,7 +43,7 @@ class Asker(Protocol):
 class Attempt:
     """One request at one node."""
 
-    __slots__ = ("exchange", "link", "node", "sent", "started", "ticket")
+    __slots__ = ("answered", "exchange", "link", "node", "sent", "started", "ticket")
 
     def __init__(self, exchange: "Exchange", node: Node, ticket: "Ticket", started: float) -> None:
         self.exchange = exchange
@@ -52,6 +52,8 @@ class Attempt:
         self.started = started
         self.link: Link | None = None
         self.sent = False
+        self.answered: float | None = None
+        """When its answer came; only the verdict on that is still waited for."""
 
 
 class Exchange:
