@@ -38,6 +38,7 @@ REAL: Final = "{path} --host 127.0.0.1 -p {port} -n {node} -n {other}"
 HAPROXY: Final = """
 global
     maxconn 8192
+    nbthread 1
     log stdout format raw local0
 defaults
     mode http

@@ -154,6 +154,4 @@ class HttpExchange(Exchange):
         except (ValueError, RecursionError):
             return False
         numbers = fields.get(name) if isinstance(fields, dict) else None
-        return (
-            isinstance(numbers, list) and len(numbers) == count and all(isinstance(x, str) for x in numbers)
-        )
+        return isinstance(numbers, list) and len(numbers) == count and set(map(type, numbers)) == {str}
