@@ -4,6 +4,7 @@ A test never meets the developer's own pool: settings from the environment are d
 shared through one folder so that it is paid for once in a whole run.
 """
 
+import gc
 import os
 import socket
 from pathlib import Path
@@ -30,6 +31,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run quick tiers first, so that a plain mistake shows in the first minute."""
     order = {CHECKOUT / "tests" / tier: number for number, tier in enumerate(_TIERS)}
     items.sort(key=lambda item: order.get(item.path.parent, len(_TIERS)))
+
+
+def pytest_collection_finish() -> None:
+    """Let the collector look at what tests leave behind only, so that it comes round often.
+
+    Beside the many objects of imported modules and collected tests it hardly ever would; and each end of an event
+    loop walks through all tasks that are left, so that a test could take twenty times as long as it does alone.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
