@@ -31,6 +31,12 @@ COMMANDS = {
     "GPUPOOL_CONTROL_URL": "Address of control; left out, the one that runs from the state folder.",
     "GPUPOOL_TOKEN": "Operator token; left out, `keys/operator.token` of the state folder.",
     "GPUPOOL_PYTHON": "The Python that `./up` makes its environment with; left out, the first fitting one.",
+    "GPUPOOL_CLIENT_TLS": "`1`: hosts of `CHIAPOS_RECOMPUTE_HOST` are asked over TLS.",
+    "GPUPOOL_CLIENT_TLS_CA": "Authority (PEM) that recompute servers and proxies are checked against; left out, this"
+    " machine's.",
+    "GPUPOOL_CLIENT_TLS_CERT": "Certificate (PEM) that recompute clients show.",
+    "GPUPOOL_CLIENT_TLS_KEY": "Key of that certificate (PEM), mode 0600.",
+    "GPUPOOL_CLIENT_TOKEN_FILE": "File whose first line is the token of recompute clients, mode 0600.",
 }
 _SIGNS = {Ge: "≥", Gt: ">", Le: "≤", Lt: "<"}
 
