@@ -66,6 +66,8 @@ class Figures:
     rates: list[float] = field(default_factory=list)
     middle: list[float] = field(default_factory=list)
     high: list[float] = field(default_factory=list)
+    effort: list[float] = field(default_factory=list)
+    """Processor time of the proxy for each answer, in microseconds: the figure that a busy machine spoils least."""
     failed: int = 0
 
     @property
@@ -73,9 +75,17 @@ class Figures:
         """Answers a second."""
         return statistics.median(self.rates)
 
+    @property
+    def cpu_us(self) -> float:
+        """Processor time of an answer."""
+        return statistics.median(self.effort)
+
     def __str__(self) -> str:
         middle, high = statistics.median(self.middle), statistics.median(self.high)
-        return f"{self.rate:8.0f} req/s  p50 {middle:8.2f} ms  p99 {high:8.2f} ms  {self.failed} failed"
+        return (
+            f"{self.rate:8.0f} req/s  p50 {middle:8.2f} ms  p99 {high:8.2f} ms  CPU {self.cpu_us:5.0f} us"
+            f"  {self.failed} failed"
+        )
 
 
 @dataclass
@@ -86,6 +96,12 @@ class Running:
     port: int
     process: subprocess.Popen[bytes]
     figures: dict[int, Figures] = field(default_factory=dict)
+
+    @property
+    def cpu_seconds(self) -> float:
+        """Processor time so far, of user and kernel."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     @property
     def resident_mb(self) -> float:
@@ -135,12 +151,14 @@ class Bench:
     def ask(self, running: Running, kind: str, clients: int, seconds: float, how: str) -> None:
         """Load one proxy and take its figures."""
         words = [self._peers, "ask", str(running.port), kind, str(clients), str(seconds), how]
+        before = running.cpu_seconds
         told = subprocess.run(list(map(str, words)), check=True, capture_output=True, text=True).stdout
         answers, failed, length, middle, high = map(float, told.split())
         figures = running.figures.setdefault(clients, Figures())
         figures.rates.append(answers / length)
         figures.middle.append(middle)
         figures.high.append(high)
+        figures.effort.append((running.cpu_seconds - before) * 1e6 / max(1, answers))
         figures.failed += int(failed)
 
     def compare(self, proxies: list[Running], kind: str, given: argparse.Namespace, how: str) -> None:
@@ -249,16 +267,17 @@ def unequal(given: argparse.Namespace) -> None:
 
 
 def http(given: argparse.Namespace) -> None:
-    """Our clients' way: HTTP on kept connections, beside HAProxy where there is one."""
+    """Our clients' way, HTTP, beside HAProxy where there is one: one thread of each."""
     program = given.haproxy or shutil.which("haproxy")
-    print("== HTTP, kept connections, two servers without delay (answers are passed on, not checked)")
     with bench() as now:
         node, other = now.server("http"), now.server("http")
         ours = now.proxy("gpupool", OURS + " --no-check-answers", node=node, other=other)
         beside = [now.haproxy(program, node, other)] if program else []
-        now.compare([ours, *beside], "http", given, "keep")
-        for running in beside:
-            ratios(ours, running, dict.fromkeys(given.clients, 0.5))
+        for how, told in (("anew", "one connection a request"), ("keep", "kept connections")):
+            print(f"== HTTP, {told}, two servers without delay (answers are passed on, not checked)")
+            now.compare([ours, *beside], "http", given, how)
+            for running in beside:
+                ratios(ours, running, dict.fromkeys(given.clients, 0.5))
     if not program:
         print("   HAProxy is not installed: `apt-get install haproxy`, or name it with --haproxy PATH")
 
