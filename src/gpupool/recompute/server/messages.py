@@ -119,7 +119,7 @@ def receive(stream: BinaryIO) -> Message | None:
     try:
         name, fields = json.loads(body)
         return _message(_KINDS[name], fields)
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise BrokenMessageError from error
 
 
