@@ -84,7 +84,11 @@ async def test_the_serving_process_loads_nothing_that_it_does_not_need(
     control = re.findall(
         r"gpupool\.(cli\.\w+|contracts|control|store|agent)", text.rsplit("imported package", 1)[1]
     )
-    assert set(control) <= {"cli.recompute_proxy_dropin", "cli.recompute_proxy_process"}
+    assert set(control) <= {
+        "cli.original_programs",
+        "cli.recompute_proxy_dropin",
+        "cli.recompute_proxy_process",
+    }
 
 
 def test_settings_go_through_text_whole() -> None:
