@@ -169,6 +169,13 @@ async def test_a_node_that_wants_a_token_is_told_by_its_name(lines: Lines) -> No
     assert any("wants a token" in str(line.get("why")) for line in lines)
 
 
+async def test_a_token_that_travels_in_the_clear_is_told_once(tmp_path: Path, lines: Lines) -> None:
+    near, far = f"127.0.0.1:1 token-file={token_file(tmp_path)}", f"192.0.2.1 token-file={tmp_path / 'token'}"
+    async with proxy(near, far, f"192.0.2.2 tls token-file={tmp_path / 'token'}"):
+        await eventually(lambda: "token_in_clear" in events(lines))
+    assert [line["node"] for line in lines if line["event"] == "token_in_clear"] == ["192.0.2.1:11989"]
+
+
 async def test_a_node_that_takes_tls_only_is_told(authority: Authority, lines: Lines) -> None:
     node = HttpNode()
     secured(node, authority.issue("node"))

@@ -213,6 +213,17 @@ async def test_a_broken_handshake_is_one_line(authority: Authority, lines: Lines
         await eventually(lambda: events(lines) == ["tls_handshake_failed"])
 
 
+async def test_a_client_that_does_not_trust_the_server_is_told_on_the_servers_side_too(
+    authority: Authority, lines: Lines
+) -> None:
+    async with encrypted(authority) as s:
+        with pytest.raises(aiohttp.ClientError):
+            await status(s, ssl.create_default_context())
+        await eventually(lambda: events(lines) == ["tls_handshake_failed"])
+    assert "does not accept this certificate" in lines[0]["reason"]
+    assert "--tls-ca" in lines[0]["what_to_do"]
+
+
 async def test_mutual_tls_lets_in_who_has_a_certificate_of_the_authority(
     authority: Authority, tmp_path: Path, lines: Lines
 ) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from gpupool.recompute.credentials import is_loopback
 from gpupool.recompute.proxy.dispatching import Dispatcher
 from gpupool.recompute.proxy.nodes import Kind, Node
 from gpupool.recompute.proxy.probing import Finding, ask_frame, ask_server
@@ -29,6 +30,7 @@ class NodeWatch:
         self._core = core
         self._port = port
         self._asked: dict[str, float] = {}
+        self._warned: set[str] = set()
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
@@ -57,6 +59,7 @@ class NodeWatch:
         if node.name in self._tasks:
             return
         self._asked[node.name] = now
+        self._warn_of_clear_token(node)
         task = asyncio.create_task(self._probe(node))
         self._tasks[node.name] = task
         task.add_done_callback(lambda _: self._tasks.pop(node.name, None))
@@ -70,6 +73,18 @@ class NodeWatch:
             self._refuse(node, "it is this proxy itself")
             return
         self._learn(node, await ask_server(node, self._core.keyring))
+
+    def _warn_of_clear_token(self, node: Node) -> None:
+        """Say once of a node that this proxy's token travels to it unencrypted."""
+        trust = node.trust
+        if trust.token_file is None or trust.tls or is_loopback(node.wish.host) or node.name in self._warned:
+            return
+        self._warned.add(node.name)
+        log.warning(
+            "token_in_clear",
+            node=node.name,
+            remedy="Whoever listens on the way can take the token: give the node tls, tls=CA_FILE or tls=sha256:HEX.",
+        )
 
     def _learn(self, node: Node, finding: Finding) -> None:
         core = self._core

@@ -15,6 +15,8 @@ from typing import Final
 
 import structlog
 
+from gpupool.recompute.tls_words import of_answering
+
 log = structlog.get_logger(__name__)
 _POLL_SECONDS: Final = 0.05
 """Between looks at a connection that has sent only a part of its first four bytes."""
@@ -150,7 +152,10 @@ class Doorway:
                 self._protocol, connection, ssl=self._tls, ssl_handshake_timeout=seconds
             )
         except OSError as error:
-            log.warning("tls_handshake_failed", client=client, reason=str(error) or type(error).__name__)
+            words = of_answering(error)
+            log.warning(
+                "tls_handshake_failed", client=client, reason=f"it {words.what}", what_to_do=words.remedy
+            )
 
 
 async def _readable(connection: socket.socket) -> None:
