@@ -254,11 +254,7 @@ class Dispatcher:
 
     def _keep(self, link: Link, now: float, *, reusable: bool) -> None:
         idle = link.node.idle
-        if (
-            reusable
-            and link.node.name in self._directory.nodes
-            and len(idle) < max(KEPT_IDLE, self._busiest)
-        ):
+        if reusable and link.node.name in self._directory.nodes and len(idle) < max(KEPT_IDLE, self._busiest):
             link.idle_since = now
             idle.append(link)
         else:
