@@ -76,9 +76,9 @@ class ThreadCrew:
         loop = asyncio.get_running_loop()
 
         def tell(message: Done | Failed) -> None:
-            loop.call_soon_threadsafe(self._end, message)
+            loop.call_soon_threadsafe(self._end, life, message)
 
-        self._threads = EngineThreads(engine, self.slots, tell, self.clock)
+        life = self._threads = EngineThreads(engine, self.slots, tell, self.clock)
 
     @property
     def ready(self) -> bool:
@@ -127,8 +127,8 @@ class ThreadCrew:
         if self._threads is not None:
             self._threads.close()
 
-    def _end(self, message: Done | Failed) -> None:
-        ticket = self.held.pop(message.number, None)
+    def _end(self, life: EngineThreads, message: Done | Failed) -> None:
+        ticket = self.held.pop(message.number, None) if life is self._threads else None
         if ticket is None:
             return
         if isinstance(message, Done):
