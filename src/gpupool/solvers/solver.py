@@ -30,7 +30,7 @@ class SolverLostError(GpupoolError):
 
     code = "solver_lost"
     status = 503
-    default_remedy = "Ask another solver. If it happens again, check that chia_rs is installed and that 300 MB a solver are free."
+    default_remedy = "Ask another solver. If it happens again, check that chia_rs is installed and 300 MB are free."
 
 
 class Solver:
