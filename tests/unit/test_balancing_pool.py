@@ -54,6 +54,17 @@ def test_ties_take_turns() -> None:
     assert picked == ["a", "b", "c"] * 2
 
 
+def test_nodes_a_few_milliseconds_apart_take_turns() -> None:
+    pool = measured(a=0.020, b=0.023)
+    picked = []
+    for turn in range(6):
+        node = pool.pick(4.0 + turn * 0.1)
+        assert node is not None
+        picked.append(node)
+        serve(pool, node, 4.0 + turn * 0.1, 0.020 if node == "a" else 0.023)
+    assert sorted(picked) == ["a"] * 3 + ["b"] * 3
+
+
 def test_the_faster_node_is_preferred_until_it_has_so_much_to_do_that_the_slower_one_is_sooner() -> None:
     pool = measured(fast=0.01, slow=0.045)
     picked: list[str] = []

@@ -42,6 +42,8 @@ class Policy:
     """A speed not measured for so long is forgotten, so that a node that was slow gets another try."""
     tie_band: float = 0.1
     """Nodes whose expected finish is within this share of the best take turns."""
+    tie_floor_s: float = 0.005
+    """... and so do those within so many seconds: which of two equal servers was a little faster lately is chance."""
     hedge_quantile: float = 0.95
     """A request slower than this quantile of its kind is worth asking elsewhere too (0..1)."""
     hedge_ratio: float = 0.05
@@ -76,8 +78,8 @@ class Policy:
         if min(positive) <= 0:
             raise ValueError("intervals, factors and first guesses must be greater than 0")
         others = (
-            self.last_resort_interval_s, self.slow_start_s, self.tie_band, self.hedge_ratio, self.retry_budget_ratio,
-            self.retry_floor_per_s,
+            self.last_resort_interval_s, self.slow_start_s, self.tie_band, self.tie_floor_s, self.hedge_ratio,
+            self.retry_budget_ratio, self.retry_floor_per_s,
         )  # fmt: skip
         if min(others) < 0:
             raise ValueError("ratios, the tie band and the slow start must not be negative")

@@ -113,7 +113,7 @@ class Pool:
         best = min(costs, default=NEVER)
         if best == NEVER:
             return self._spare(now, board, exclude)
-        edge = best * (1.0 + self.policy.tie_band)
+        edge = best + max(best * self.policy.tie_band, self.policy.tie_floor_s)
         good = [index for index, cost in enumerate(costs) if cost <= edge]
         self._last = good[bisect_right(good, self._last) % len(good)]
         return self._nodes[self._last].name
