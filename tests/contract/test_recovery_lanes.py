@@ -13,11 +13,12 @@ from fake_cuda import FakeCuda
 from gpupool.core.errors import DeadlineError
 from gpupool.devices.recovery.cuda_driver import CudaDriver
 from gpupool.devices.recovery.cuda_lane import CudaLane, CudaProgram, cards
+from gpupool.devices.recovery.errors import DeviceFaultError, DeviceMemoryError
 from gpupool.devices.recovery.opencl_lane import OpenClLane
-from gpupool.devices.recovery.port import DeviceFaultError, DeviceMemoryError, Lane
+from gpupool.devices.recovery.port import Lane
 from gpupool.devices.recovery.quads import Quad, QuadJoiner, rooms
 from gpupool.pos.chacha import plot_key
-from gpupool.pos.decompressor import Workspace
+from gpupool.pos.pairs import new_workspace
 from gpupool.pos.tables import Entries, next_table
 
 PROOF = mainnet.K32[0]
@@ -69,7 +70,7 @@ def rows(entries: Entries) -> set[tuple[int, ...]]:
 
 
 def on_the_cpu(plot_id: bytes, bits: int, quad: Quad) -> Entries:
-    workspace, key = Workspace(bits), plot_key(plot_id)
+    workspace, key = new_workspace(bits), plot_key(plot_id)
     first = workspace.table_two(key, quad[0], quad[1])
     return next_table(3, first, workspace.table_two(key, quad[2], quad[3]))
 

@@ -5,8 +5,9 @@ import re
 import pytest
 
 from gpupool.devices.recovery import nvrtc
+from gpupool.devices.recovery.errors import DeviceFaultError
 from gpupool.devices.recovery.nvrtc import CompilerMissingError, compile_cubin, generation_for
-from gpupool.devices.recovery.port import DeviceFaultError, kernel_source
+from gpupool.devices.recovery.port import kernel_source
 
 KERNELS = {"hang_values", "match_values", "hang_matches", "match_matches"}
 NEW = [(7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0)]

@@ -8,7 +8,8 @@ import pytest
 
 from fake_cuda import FakeCuda
 from gpupool.core.errors import NotFoundError
-from gpupool.devices.recovery.cards import CPU_AS_CARD, Card, OpenCard, Wish, choose, find_cards
+from gpupool.devices.recovery.cards import CPU_AS_CARD, OpenCard, find_cards
+from gpupool.devices.recovery.choosing import Card, Wish, choose
 from gpupool.devices.recovery.cuda_driver import CudaDriver
 
 SLOW = Card("CUDA", 0, "slow", 8 << 30, "0000:01:00.0", 100)

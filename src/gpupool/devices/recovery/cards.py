@@ -1,81 +1,43 @@
-"""Which cards of this machine recover proof bits, and in what order they are counted.
+"""Finding and opening the cards of this machine that recover proof bits.
 
-A card may show in CUDA and in OpenCL; it is used once, through CUDA. Indexes count the cards of one maker from 0, in
-the order of CUDA and of OpenCL's platforms, as the original program counts them. Drivers are loaded here, and drivers
-crash, so a server has a process of its own look (`python -m gpupool.devices.recovery.cards`).
+Drivers are loaded here, and drivers crash, so a server has a process of its own look, one for each maker
+(`python -m gpupool.devices.recovery.cards CUDA`): a bad OpenCL driver costs no CUDA card.
 """
 
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any, Final
 
 from gpupool.core.errors import NotFoundError
 from gpupool.devices.opencl import TYPE_CPU, TYPE_GPU, OpenClProbe
+from gpupool.devices.recovery.choosing import MAKERS, Card, Maker
 from gpupool.devices.recovery.cuda_driver import CudaDriver, load_driver
 from gpupool.devices.recovery.cuda_lane import CudaLane, CudaProgram, cards
 from gpupool.devices.recovery.opencl_lane import OpenClLane
 from gpupool.devices.recovery.port import Lane
 
-Maker = Literal["CUDA", "OpenCL"]
 CPU_AS_CARD: Final = "GPUPOOL_OPENCL_CPU_AS_CARD"
 """Development mode: set to 1, OpenCL devices that are CPUs count as cards."""
 
 
-@dataclass(frozen=True, slots=True)
-class Card:
-    """One card under one maker."""
-
-    maker: Maker
-    index: int
-    name: str
-    memory_bytes: int
-    pci_address: str | None
-    speed: int
-    """Processors times MHz: compares cards of one maker and generation, no more."""
-
-    @property
-    def id(self) -> str:
-        """The name under which `open_lanes` finds it."""
-        return f"{self.maker}:{self.index}"
+def find_cards(driver: CudaDriver | None = None, makers: Iterable[Maker] = MAKERS) -> list[Card]:
+    """Return every card of this machine under each of ``makers`` that shows it; loads drivers, may take a second."""
+    return [card for maker in makers for card in (_cuda(driver) if maker == "CUDA" else _opencl_cards())]
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """What was asked of one maker's cards."""
-
-    limit: int | None = None
-    """Most of them, the fastest first; None means all, 0 none."""
-    indexes: tuple[int, ...] = ()
-    """These and no others; beats ``limit``."""
-
-
-def choose(found: Iterable[Card], cuda: Wish, opencl: Wish) -> list[Card]:
-    """Return the cards to use, each once, CUDA's first."""
-    listed = list(found)
-    chosen = _fastest([card for card in listed if card.maker == "CUDA"], cuda)
-    taken = {card.pci_address for card in chosen if card.pci_address}
-    others = [card for card in listed if card.maker == "OpenCL" and card.pci_address not in taken]
-    return chosen + _fastest(others, opencl)
-
-
-def _fastest(found: Sequence[Card], wish: Wish) -> list[Card]:
-    if wish.indexes:
-        return [card for card in found if card.index in wish.indexes]
-    ranked = sorted(found, key=lambda card: (-card.speed, card.index))
-    kept = set(ranked if wish.limit is None else ranked[: wish.limit])
-    return [card for card in found if card in kept]
-
-
-def find_cards(driver: CudaDriver | None = None) -> list[Card]:
-    """Return every card of this machine under every maker that shows it; loads drivers, may take a second."""
+def _cuda(driver: CudaDriver | None) -> list[Card]:
     driver = driver or load_driver()
     found = [] if driver is None else cards(driver)
-    listed = [
+    return [
         Card("CUDA", card.index, card.name, card.memory_bytes, card.pci_address, card.speed) for card in found
     ]
+
+
+def _opencl_cards() -> list[Card]:
+    listed = []
     for index, (facts, _) in enumerate(_opencl().handles()):
         speed = (facts.processors or 0) * (facts.clock_khz or 0) // 1000
         listed.append(Card("OpenCL", index, facts.name, facts.memory_bytes, facts.pci_address, speed))
@@ -118,8 +80,11 @@ def _opencl() -> OpenClProbe:
 
 
 def main() -> None:
-    """Print the cards as JSON."""
-    json.dump([asdict(card) for card in find_cards()], sys.stdout)
+    """Print the cards of the makers that are named (all where none is) as JSON, and nothing else."""
+    with os.fdopen(os.dup(1), "w") as answer:
+        os.dup2(2, 1)  # what drivers print belongs to the log
+        named = [maker for maker in MAKERS if maker in sys.argv[1:]] or MAKERS
+        json.dump([asdict(card) for card in find_cards(makers=named)], answer)
 
 
 if __name__ == "__main__":

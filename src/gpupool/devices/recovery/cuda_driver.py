@@ -9,7 +9,7 @@ import ctypes
 import sys
 from typing import Any, Final
 
-from gpupool.devices.recovery.port import DeviceFaultError, DeviceMemoryError
+from gpupool.devices.recovery.errors import DeviceFaultError, DeviceMemoryError
 
 Handle = ctypes.c_void_p
 Address = ctypes.c_uint64

@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 from typing import Any, Final
 
-from gpupool.devices.recovery.port import DeviceFaultError
+from gpupool.devices.recovery.errors import DeviceFaultError
 
 PACKAGES: Final = {13: "nvidia-cuda-nvrtc", 12: "nvidia-cuda-nvrtc-cu12"}
 _OLDEST: Final = {13: (7, 5), 12: (5, 2)}

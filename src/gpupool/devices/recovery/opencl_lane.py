@@ -9,14 +9,8 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Final
 
-from gpupool.devices.recovery.port import (
-    Argument,
-    Array,
-    DeviceFaultError,
-    DeviceMemoryError,
-    kernel_source,
-    word,
-)
+from gpupool.devices.recovery.errors import DeviceFaultError, DeviceMemoryError
+from gpupool.devices.recovery.port import Argument, Array, kernel_source, word
 
 _GROUP: Final = 64
 _MEMORY_CODES: Final = frozenset({-4, -5, -61})

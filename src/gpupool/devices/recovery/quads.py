@@ -13,7 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from gpupool.devices.recovery.port import DeviceFaultError, DeviceMemoryError, Lane, word
+from gpupool.devices.recovery.errors import DeviceFaultError, DeviceMemoryError
+from gpupool.devices.recovery.port import Lane, word
 from gpupool.pos.chacha import plot_key
 from gpupool.pos.parameters import EXTRA_BITS, K
 from gpupool.pos.tables import Entries
@@ -154,7 +155,7 @@ class QuadJoiner:
             self._lane.read(space.buffers["quad_xs"], xs)
         # In table 3 the metadata is the four x themselves.
         return [
-            Entries(y[i, :count].copy(), xs[i, :count].copy(), xs[i, :count].copy())
+            Entries(y[i, :count].copy(), xs[i, :count].astype(np.uint64), xs[i, :count].astype(np.uint64))
             for i, count in enumerate(counts.tolist())
         ]
 
