@@ -6,17 +6,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpupool.pos.blake3 import hash_bytes
-from gpupool.pos.chacha import fill_keystream
-from gpupool.pos.matching import group_of, remainder_of, remainders_match
+from gpupool.pos.chacha import fill_keystream, plot_key
+from gpupool.pos.dealing import group_of
+from gpupool.pos.lanes import keystream_blocks
+from gpupool.pos.matching import mismatch
 from gpupool.pos.parameters import COLUMNS, GROUP_SIZE, ROWS, TARGETS
 
 U32 = np.uint32
+U64 = np.uint64
 
 
 def keystream(key: bytes, blocks: int) -> bytes:
     """The bytes of the first blocks of ChaCha8."""
     words = np.empty((16, blocks), np.uint32)
-    fill_keystream(np.frombuffer(key, "<u4").astype(np.uint32), U32(0), words)
+    fill_keystream(np.frombuffer(key, "<u4").astype(np.uint32), U64(0), words)
     return words.T.astype(">u4").tobytes()
 
 
@@ -33,8 +36,17 @@ def test_blocks_are_independent_of_how_many_are_made_at_once() -> None:
     key = bytes(range(32))
     assert keystream(key, 40)[:64] == keystream(key, 1)
     words = np.empty((16, 1), np.uint32)
-    fill_keystream(np.frombuffer(key, "<u4").astype(np.uint32), U32(39), words)
+    fill_keystream(np.frombuffer(key, "<u4").astype(np.uint32), U64(39), words)
     assert words.T.astype(">u4").tobytes() == keystream(key, 40)[39 * 64 :]
+
+
+def test_blocks_are_counted_with_64_bits() -> None:
+    """Plots of k >= 36 have more than 2^32 blocks. Plain Python, which has no width, is the judge."""
+    key, first = bytes(range(32)), 2**32 - 2
+    words = np.empty((16, 4), np.uint32)
+    fill_keystream(plot_key(key), U64(first), words)
+    expected = keystream_blocks(b"\x01" + key[:31], range(first, first + 4))
+    assert [row.astype("<u4").tobytes() for row in words.T.byteswap()] == expected
 
 
 @pytest.mark.parametrize(
@@ -58,8 +70,7 @@ def test_blake3_refuses_more_than_a_block() -> None:
 
 @given(st.integers(0, 2**32 - 1), st.integers(0, 63))
 def test_groups_and_remainders_need_no_division(word: int, top: int) -> None:
-    group = group_of(U32(word), U32(top))
-    remainder = remainder_of(U32(word), U32(top), U32(group))
+    group, remainder = group_of(U32(word), U32(top))
     assert (int(group), int(remainder)) == divmod(word * 64 + top, GROUP_SIZE)
 
 
@@ -68,7 +79,7 @@ def test_groups_and_remainders_need_no_division(word: int, top: int) -> None:
 )
 def test_groups_are_right_at_their_borders(word: int) -> None:
     for top in range(64):
-        assert group_of(U32(word), U32(top)) == (word * 64 + top) // GROUP_SIZE
+        assert group_of(U32(word), U32(top))[0] == (word * 64 + top) // GROUP_SIZE
 
 
 def targets(parity: int, left: int) -> set[int]:
@@ -81,13 +92,11 @@ def targets(parity: int, left: int) -> set[int]:
 def test_the_matching_rule_is_the_textbooks(parity: int, left: int) -> None:
     expected = targets(parity, left)
     near = {(target + d) % GROUP_SIZE for target in expected for d in (-COLUMNS, -1, 0, 1, COLUMNS)}
-    found = {right for right in near if remainders_match(np.int64(parity), U32(left), U32(right))}
+    found = {right for right in near if mismatch(U32(parity), U32(left), U32(right)) == 0}
     assert found == expected
 
 
 def test_the_matching_rule_holds_for_every_remainder_on_the_right() -> None:
     for parity, left in ((0, 0), (1, 0), (0, GROUP_SIZE - 1), (1, 7000)):
-        found = {
-            right for right in range(GROUP_SIZE) if remainders_match(np.int64(parity), U32(left), U32(right))
-        }
+        found = {right for right in range(GROUP_SIZE) if mismatch(U32(parity), U32(left), U32(right)) == 0}
         assert found == targets(parity, left)

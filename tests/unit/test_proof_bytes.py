@@ -6,7 +6,14 @@ from hypothesis import strategies as st
 
 import mainnet
 from gpupool.core.errors import InvalidInputError, UnsupportedError
-from gpupool.pos.parameters import LEVELS, check_plot_size, dropped_bits, level_of
+from gpupool.pos.parameters import (
+    LEVELS,
+    check_dropped_bits,
+    check_plot_size,
+    dropped_bits,
+    level_of,
+    most_dropped_bits,
+)
 from gpupool.pos.proofs import pack_proof, unpack_proof
 from gpupool.recompute.demo import demo_request, known_proof
 
@@ -31,11 +38,11 @@ def test_bytes_of_another_length_are_refused() -> None:
 
 
 def test_levels_and_bits_are_one_scale() -> None:
-    assert [dropped_bits(level) for level in LEVELS] == [16, 17, 18, 19, 20]
+    assert [dropped_bits(level) for level in LEVELS] == [16, 17, 18, 19, 20, 21, 22]
     assert [level_of(dropped_bits(level)) for level in LEVELS] == list(LEVELS)
 
 
-@pytest.mark.parametrize("level", [-1, 0, 6, 9])
+@pytest.mark.parametrize("level", [-1, 0, 8, 9])
 def test_other_levels_are_refused(level: int) -> None:
     with pytest.raises(UnsupportedError):
         dropped_bits(level)
@@ -44,9 +51,23 @@ def test_other_levels_are_refused(level: int) -> None:
 
 
 def test_other_plot_sizes_are_refused() -> None:
-    check_plot_size(32)
-    with pytest.raises(UnsupportedError, match="k=33"):
-        check_plot_size(33)
+    for k in (18, 32, 40):
+        check_plot_size(k)
+    for k in (0, 17, 41):
+        with pytest.raises(UnsupportedError, match=f"k={k}"):
+            check_plot_size(k)
+
+
+@pytest.mark.parametrize(
+    ("k", "most"), [(18, 16), (20, 18), (22, 20), (24, 21), (29, 24), (32, 24), (40, 24)]
+)
+def test_small_plots_may_drop_fewer_bits(k: int, most: int) -> None:
+    assert most_dropped_bits(k) == most
+    check_dropped_bits(k, 1)
+    check_dropped_bits(k, most)
+    for bits in (-1, 0, most + 1):
+        with pytest.raises(UnsupportedError, match=f"drop {bits} bits"):
+            check_dropped_bits(k, bits)
 
 
 def test_the_shipped_proof_is_one_of_the_mainnet_proofs() -> None:

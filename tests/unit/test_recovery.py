@@ -1,17 +1,18 @@
 """Real proofs come back bit for bit from what a compressed plot keeps of them."""
 
 import itertools
+import threading
 from collections.abc import Sequence
 
 import pytest
 
 import mainnet
 from gpupool.core.errors import DeadlineError, InvalidInputError, UnsupportedError
-from gpupool.pos import parameters
 from gpupool.pos.chacha import plot_key
-from gpupool.pos.decompressor import Checkpoint, Decompressor, Workspace
+from gpupool.pos.decompressor import Decompressor
 from gpupool.pos.errors import AmbiguousProofError, NoProofError
 from gpupool.pos.line_points import encode
+from gpupool.pos.pairs import Checkpoint, new_workspace
 from gpupool.pos.parameters import LEVELS, dropped_bits
 from gpupool.pos.quality import choose_pair, proof_pair, quality_string
 from gpupool.pos.tables import Entries, concatenate
@@ -48,7 +49,7 @@ def test_proofs_come_back_from_level_3(decompressor: Decompressor, proof: KnownP
     assert recovered(decompressor, proof, 3) == proof.xs
 
 
-@pytest.mark.parametrize("level", [2, 4, 5])
+@pytest.mark.parametrize("level", [2, 4, 5, 6, 7])
 def test_a_proof_comes_back_from_the_other_levels(decompressor: Decompressor, level: int) -> None:
     assert recovered(decompressor, mainnet.K32[9], level) == mainnet.K32[9].xs
 
@@ -94,13 +95,15 @@ class Doubtful(Decompressor):
         self.climbs = 0
 
     def _climb(
-        self, plot_id: bytes, bits: int, line_points: Sequence[int], checkpoint: Checkpoint
+        self, plot_id: bytes, bits: int, line_points: Sequence[int], checkpoint: Checkpoint, k: int
     ) -> Entries:
-        found = super()._climb(plot_id, bits, line_points, checkpoint)
+        found = super()._climb(plot_id, bits, line_points, checkpoint, k)
         self.climbs += 1
         if self.climbs > 1:
             return found
-        return concatenate([found, super()._climb(plot_id, bits, truncate(PROOF.xs[8:12], bits), checkpoint)])
+        return concatenate(
+            [found, super()._climb(plot_id, bits, truncate(PROOF.xs[8:12], bits), checkpoint, k)]
+        )
 
 
 def test_a_doubt_is_settled_by_the_sibling() -> None:
@@ -132,15 +135,14 @@ def test_a_real_proof_has_a_pair_within_one_bucket_once_22_bits_are_dropped() ->
     pairs = [(proof, pair) for proof in mainnet.K32 for pair in _shared_buckets(proof, 22)]
     assert pairs
     for proof, (left, right) in pairs:
-        found = Workspace(22).table_two(plot_key(proof.plot_id), left >> 22, left >> 22).xs.tolist()
+        found = new_workspace(22).table_two(plot_key(proof.plot_id), left >> 22, left >> 22).xs.tolist()
         assert found.count([left, right]) == 1
         assert len({tuple(row) for row in found}) == len(found)
 
 
 @pytest.mark.slow
-def test_a_real_proof_with_a_pair_within_one_bucket_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Level 7 is not offered yet, but holds the only such proof of the collection."""
-    monkeypatch.setattr(parameters, "LEVELS", range(1, 8))
+def test_a_real_proof_with_a_pair_within_one_bucket_comes_back() -> None:
+    """The official decompressor loses it."""
     proof = next(proof for proof in mainnet.K32 if _shared_buckets(proof, 22))
     assert (
         Decompressor().recover_proof(proof.plot_id, 22, truncate(proof.xs, 22), proof.challenge) == proof.xs
@@ -187,13 +189,14 @@ def test_a_line_point_of_a_lower_level_is_refused_before_any_work(decompressor: 
         decompressor.recover_proof(PROOF.plot_id, 17, truncate(PROOF.xs, 16), checkpoint=_never)
 
 
-@pytest.mark.parametrize("bits", [0, 15, 21, 32])
+@pytest.mark.parametrize("bits", [-1, 0, 25, 32])
 def test_other_bits_are_refused(decompressor: Decompressor, bits: int) -> None:
     with pytest.raises(UnsupportedError):
         decompressor.recover_proof(PROOF.plot_id, bits, [1] * 32)
 
 
-def test_work_stops_at_a_checkpoint(decompressor: Decompressor) -> None:
+@pytest.mark.parametrize("bits", [16, 20, 22])
+def test_work_stops_at_a_checkpoint(decompressor: Decompressor, bits: int) -> None:
     calls = itertools.count(1)
 
     def checkpoint() -> None:
@@ -201,9 +204,55 @@ def test_work_stops_at_a_checkpoint(decompressor: Decompressor) -> None:
             raise DeadlineError
 
     with pytest.raises(DeadlineError):
-        decompressor.recover_proof(PROOF.plot_id, 16, truncate(PROOF.xs, 16), None, checkpoint)
+        decompressor.recover_proof(PROOF.plot_id, bits, truncate(PROOF.xs, bits), None, checkpoint)
     assert next(calls) == 4
     assert recovered(decompressor, PROOF, 1) == PROOF.xs
+
+
+@pytest.mark.parametrize("bits", [16, 20, 22, 24])
+def test_checkpoints_are_near_each_other_at_every_level(bits: int) -> None:
+    """At most 2^20 values are computed or joined from one to the next."""
+    calls = itertools.count()
+
+    def checkpoint() -> None:
+        next(calls)
+
+    new_workspace(bits).table_two(plot_key(PROOF.plot_id), 1, 2, checkpoint)
+    assert next(calls) >= (3 << bits >> 20 if bits > 20 else 1)
+
+
+def test_threads_share_a_proof_and_their_checkpoints() -> None:
+    together = Decompressor(threads=3)
+    for proof in mainnet.K32[:3]:
+        assert recovered(together, proof, 2) == proof.xs
+    seen: set[int] = set()
+    barrier = threading.Barrier(2, timeout=60)
+
+    def checkpoint() -> None:
+        if threading.get_ident() not in seen and len(seen) < 2:
+            seen.add(threading.get_ident())
+            barrier.wait()
+
+    xs = Decompressor(threads=2).recover_proof(
+        PROOF.plot_id, 17, truncate(PROOF.xs, 17), PROOF.challenge, checkpoint
+    )
+    assert xs == PROOF.xs
+    assert len(seen) == 2
+    together.close()
+
+
+def test_a_fault_in_a_helping_thread_ends_the_request() -> None:
+    here = threading.get_ident()
+    helped = threading.Event()
+
+    def checkpoint() -> None:
+        if threading.get_ident() != here:
+            helped.set()
+            raise DeadlineError
+        assert helped.wait(60)
+
+    with pytest.raises(DeadlineError):
+        Decompressor(threads=2).recover_proof(PROOF.plot_id, 17, truncate(PROOF.xs, 17), None, checkpoint)
 
 
 def _shared_buckets(proof: KnownProof, bits: int) -> list[tuple[int, ...]]:

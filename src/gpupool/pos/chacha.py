@@ -9,6 +9,7 @@ import numpy as np
 from gpupool.pos.compiling import Words, kernel, part
 
 U32 = np.uint32
+U64 = np.uint64
 State = tuple[U32, U32, U32, U32, U32, U32, U32, U32, U32, U32, U32, U32, U32, U32, U32, U32]
 BLOCK_WORDS = 16
 
@@ -64,17 +65,19 @@ def _four_double_rounds(state: State) -> State:
 
 
 @kernel
-def fill_keystream(key: Words, first_block: U32, keystream: Words) -> None:
+def fill_keystream(key: Words, first_block: U64, keystream: Words) -> None:
     """Write n consecutive blocks to ``keystream`` [16, n]: row w, column j is word w of block ``first_block + j``.
 
-    Words are big-endian numbers, as f1 reads them. Blocks are counted with 32 bits, enough for k = 32 and above.
+    Words are big-endian numbers, as f1 reads them. Blocks are counted with 64 bits.
     """
     zero = U32(0)
+    first, first_high = U32(first_block), U32(first_block >> U64(32))
     c0, c1, c2, c3 = U32(0x61707865), U32(0x3320646E), U32(0x79622D32), U32(0x6B206574)
     k0, k1, k2, k3, k4, k5, k6, k7 = key[0], key[1], key[2], key[3], key[4], key[5], key[6], key[7]
     for j in range(keystream.shape[1]):
-        counter = U32(first_block + U32(j))
-        start = (c0, c1, c2, c3, k0, k1, k2, k3, k4, k5, k6, k7, counter, zero, zero, zero)
+        counter = U32(first + U32(j))
+        high = U32(first_high + U32(counter < first))
+        start = (c0, c1, c2, c3, k0, k1, k2, k3, k4, k5, k6, k7, counter, high, zero, zero)
         end = _four_double_rounds(start)
         keystream[0, j] = swap_bytes(U32(end[0] + c0))
         keystream[1, j] = swap_bytes(U32(end[1] + c1))
@@ -89,6 +92,6 @@ def fill_keystream(key: Words, first_block: U32, keystream: Words) -> None:
         keystream[10, j] = swap_bytes(U32(end[10] + k6))
         keystream[11, j] = swap_bytes(U32(end[11] + k7))
         keystream[12, j] = swap_bytes(U32(end[12] + counter))
-        keystream[13, j] = swap_bytes(end[13])
+        keystream[13, j] = swap_bytes(U32(end[13] + high))
         keystream[14, j] = swap_bytes(end[14])
         keystream[15, j] = swap_bytes(end[15])

@@ -66,12 +66,17 @@ def _mix(
 
 
 def keystream_blocks(key: bytes, blocks: Sequence[int]) -> list[bytes]:
-    """Return the 64 bytes of each of the ``blocks`` (numbers below 2^32) of the ChaCha8 stream under ``key`` (32 bytes)."""
+    """Return the 64 bytes of each of the ``blocks`` (numbers below 2^64) of the ChaCha8 stream under ``key`` (32 bytes)."""
     count = len(blocks)
     ones = _ones(count)
     mask = ones * _WORD
     words = (*_CHACHA_CONSTANTS, *struct.unpack("<8I", key))
-    start = [word * ones for word in words] + [pack(blocks), 0, 0, 0]
+    start = [word * ones for word in words] + [
+        pack([block & _WORD for block in blocks]),
+        pack([block >> 32 for block in blocks]),
+        0,
+        0,
+    ]
     state = list(start)
     for _ in range(_DOUBLE_ROUNDS):
         for places in _QUARTERS:

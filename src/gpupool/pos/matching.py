@@ -3,47 +3,42 @@
 A y is split into its group (y div 15113) and remainder (y mod 15113), the remainder again into row (div 127) and
 column (mod 127). The textbook rule lists 64 target remainders for each left entry. Solved for the row difference
 m, one entry on the right has at most one m that could fit, so a single comparison decides instead of a list.
+
+There is no branch in here: half of all candidates fail at either step, which no processor predicts, and without
+branches the compiler judges several candidates at once.
 """
 
 import numpy as np
 
 from gpupool.pos.compiling import part
-from gpupool.pos.parameters import COLUMNS, GROUP_SIZE, ROWS, TARGETS
+from gpupool.pos.parameters import COLUMNS, EXTRA_BITS, ROWS
 
 U32 = np.uint32
-U64 = np.uint64
-_RECIPROCAL = U64(2328086553)
-"""floor(2^45 / 15113). Multiplying by it and shifting gives word * 64 div 15113, at most one too small."""
-_SHIFT = U64(39)
+_ROWS = U32(ROWS)
+_COLUMNS = U32(COLUMNS)
+_RECIPROCAL = U32(33027)
+_SHIFT = U32(22)
+"""33027 / 2^22 is a little more than 1 / 127: exact for what is below 2^16."""
 
 
 @part
-def group_of(word: U32, top: U32) -> U32:
-    """Return the group of y = ``word`` * 64 + ``top`` (a k=32 value of table 1) in 32-bit arithmetic."""
-    group = U32(U64(U64(word) * _RECIPROCAL) >> _SHIFT)
-    if U32(U32(U32(word << U32(6)) | top) - U32(group * U32(GROUP_SIZE))) >= U32(GROUP_SIZE):
-        group = U32(group + U32(1))
-    return group
+def _by_columns(value: U32) -> U32:
+    """Return ``value`` (< 65,536) div 127."""
+    return U32(U32(value * _RECIPROCAL) >> _SHIFT)
 
 
 @part
-def remainder_of(word: U32, top: U32, group: U32) -> U32:
-    """Return the remainder of the same y; all but the low 32 bits cancel out."""
-    return U32(U32(U32(word << U32(6)) | top) - U32(group * U32(GROUP_SIZE)))
+def mismatch(parity: U32, left: U32, right: U32) -> U32:
+    """Return 0 where two remainders match, else another number.
 
-
-@part
-def remainders_match(parity: np.int64, left: U32, right: U32) -> bool:
-    """Tell whether two remainders match; ``parity`` is the left group's lowest bit, right is in the next group."""
-    left_row, right_row = left // U32(COLUMNS), right // U32(COLUMNS)
-    m = np.int64(right_row) - np.int64(left_row)
-    if m < 0:
-        m += ROWS
-    if m >= TARGETS:
-        return False
-    left_column = np.int64(left) - np.int64(left_row) * COLUMNS
-    shift = np.int64(right) - np.int64(right_row) * COLUMNS - left_column
-    if shift < 0:
-        shift += COLUMNS
-    root = 2 * m + parity
-    return bool(shift == (root * root) % COLUMNS)
+    ``parity`` is the lowest bit of the left entry's group; the right one must be in the next group.
+    """
+    left_row, right_row = _by_columns(left), _by_columns(right)
+    difference = U32(right_row - left_row)
+    # 119 is added where the difference is negative, which its highest bit tells.
+    m = U32(difference + U32(_ROWS & U32(U32(0) - U32(difference >> U32(31)))))
+    columns = U32(U32(right - left) - U32(difference * _COLUMNS))
+    root = U32(U32(m + m) + parity)
+    distance = U32(U32(root * root) + U32(_COLUMNS - columns))
+    rest = U32(distance - U32(_by_columns(distance) * _COLUMNS))
+    return U32(rest | U32(m >> U32(EXTRA_BITS)))

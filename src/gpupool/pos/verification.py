@@ -69,7 +69,7 @@ def _first_y(key: Words, k: int, x: int) -> int:
     """Bits x*k .. x*k + k of the keystream, then the upper six bits of x."""
     block, offset = divmod(x * k, _BLOCK_BITS)
     words = np.empty((BLOCK_WORDS, 2), np.uint32)
-    fill_keystream(key, np.uint32(block), words)
+    fill_keystream(key, np.uint64(block), words)
     stream = int.from_bytes(words.T.astype(">u4").tobytes(), "big")
     bits = stream >> (2 * _BLOCK_BITS - offset - k) & ((1 << k) - 1)
     return bits << EXTRA_BITS | x >> (k - EXTRA_BITS)

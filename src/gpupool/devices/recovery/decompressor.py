@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Final
 
+from gpupool.core.errors import UnsupportedError
 from gpupool.devices.recovery.cards import OpenCard
 from gpupool.devices.recovery.quads import Quad, QuadJoiner
-from gpupool.pos.decompressor import Checkpoint, Decompressor
+from gpupool.pos.decompressor import Decompressor
 from gpupool.pos.line_points import readings
+from gpupool.pos.pairs import Checkpoint
 from gpupool.pos.parameters import LAST_TABLE, K
 from gpupool.pos.tables import Entries, concatenate, next_table
 
@@ -35,8 +37,12 @@ class CardDecompressor(Decompressor):
         self._lane.close()
 
     def _climb(
-        self, plot_id: bytes, bits: int, line_points: Sequence[int], checkpoint: Checkpoint
+        self, plot_id: bytes, bits: int, line_points: Sequence[int], checkpoint: Checkpoint, k: int
     ) -> Entries:
+        if k != K:
+            raise UnsupportedError(
+                f"Plots of k={k} are not supported by cards.", remedy=f"Use plots of k={K}."
+            )
         choices = [readings(line_point, 1 << (K - bits)) for line_point in line_points]
         quads: list[Quad] = []
         owners: list[int] = []

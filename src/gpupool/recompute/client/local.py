@@ -12,7 +12,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gpupool.core.errors import DeadlineError, GpupoolError
-from gpupool.pos.parameters import check_plot_size
 from gpupool.recompute.client.questions import Question, question_of
 from gpupool.recompute.client.trouble import Follows, HostTroubleError
 from gpupool.recompute.demo import known_proof, proof_request, quality_request
@@ -71,8 +70,7 @@ class LocalEngine:
                 raise DeadlineError
 
         checkpoint()
-        check_plot_size(question.k)
         engine, plot = self._decompressor, (question.plot_id, question.bits, question.line_points)
         if question.kind == "proof":
-            return tuple(engine.recover_proof(*plot, question.challenge, checkpoint))
-        return tuple(engine.recover_quality(*plot, question.challenge or b"", checkpoint).pair)
+            return tuple(engine.recover_proof(*plot, question.challenge, checkpoint, question.k))
+        return tuple(engine.recover_quality(*plot, question.challenge or b"", checkpoint, question.k).pair)

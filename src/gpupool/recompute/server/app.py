@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
 import structlog
 from aiohttp import web
@@ -31,7 +31,7 @@ from gpupool.core.errors import (
     TooLargeError,
     UnavailableError,
 )
-from gpupool.pos.parameters import LEVELS, K
+from gpupool.pos.parameters import LEVELS, PLOT_SIZES, K
 from gpupool.recompute.server.access import access_guard
 from gpupool.recompute.server.banner import request_line, say
 from gpupool.recompute.server.engine import WrongAnswerError
@@ -44,8 +44,6 @@ from gpupool.recompute.server.tickets import Answer, WorkerLostError
 from gpupool.recompute.server.work import WorkQueue
 
 log = structlog.get_logger(__name__)
-_NUMBER_BYTES: Final = 4
-"""Of a number in a binary answer, for k <= 32."""
 State = Literal["starting", "ready", "draining"]
 
 
@@ -135,13 +133,13 @@ class RecomputeServer:
         question, xs = await self._answer(request, "proof", read_proof_question)
         checked: Literal["challenge", "tables"] = "tables" if question.challenge is None else "challenge"
         if _wants_binary(request):
-            return _binary(xs, checked)
+            return _binary(xs, checked, question.k)
         return _json(ProofReply(proof=hexadecimal(xs), checked=checked))
 
     async def _look_up_quality(self, request: web.Request) -> web.Response:
-        _, pair = await self._answer(request, "quality", read_quality_question)
+        question, pair = await self._answer(request, "quality", read_quality_question)
         if _wants_binary(request):
-            return _binary(pair, "tables")
+            return _binary(pair, "tables", question.k)
         return _json(QualityReply(x=hexadecimal(pair)))
 
     async def _answer(
@@ -264,15 +262,15 @@ class RecomputeServer:
         return int(text) / 1000
 
     async def _show_server(self, request: web.Request) -> web.Response:
-        queue = self._queue
+        queue, devices = self._queue, self._crew.devices()
         return _json(
             RecomputeServerView(
                 instance_id=self._instance_id,
                 version=__version__,
                 state=self.state,
-                k=[K],
+                k=list(PLOT_SIZES) if all(device.kind == "cpu" for device in devices) else [K],
                 levels=list(LEVELS),
-                devices=self._crew.devices(),
+                devices=devices,
                 rates=self._rates.view(),
                 queue=QueueView(running=queue.running, waiting=queue.waiting, room=queue.room),
             )
@@ -299,8 +297,9 @@ def _wants_binary(request: web.Request) -> bool:
     return request.headers.get("Accept", "").strip().lower() == BINARY_TYPE
 
 
-def _binary(numbers: tuple[int, ...], checked: str) -> web.Response:
-    body = b"".join(number.to_bytes(_NUMBER_BYTES, "big") for number in numbers)
+def _binary(numbers: tuple[int, ...], checked: str, k: int) -> web.Response:
+    size = 4 if k <= 32 else 8
+    body = b"".join(number.to_bytes(size, "big") for number in numbers)
     return web.Response(body=body, content_type=BINARY_TYPE, headers={CHECKED_HEADER: checked})
 
 

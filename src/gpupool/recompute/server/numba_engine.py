@@ -33,7 +33,7 @@ class NumbaEngine:
     def proof(self, question: Question, checkpoint: Checkpoint) -> tuple[int, ...]:
         """Return the 64 x of a verified proof; see `Engine.proof`."""
         xs = self._decompressor().recover_proof(
-            question.plot_id, question.bits, question.line_points, question.challenge, checkpoint
+            question.plot_id, question.bits, question.line_points, question.challenge, checkpoint, question.k
         )
         if truncate(xs, question.bits) != question.line_points:
             raise WrongAnswerError
@@ -51,7 +51,7 @@ class NumbaEngine:
         if question.challenge is None:
             raise InvalidInputError("A quality look-up needs the challenge.")
         found = self._decompressor().recover_quality(
-            question.plot_id, question.bits, question.line_points, question.challenge, checkpoint
+            question.plot_id, question.bits, question.line_points, question.challenge, checkpoint, question.k
         )
         if truncate_twice(found.chain, question.bits) != question.line_points[:1]:
             raise WrongAnswerError

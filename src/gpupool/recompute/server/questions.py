@@ -8,7 +8,7 @@ from gpupool.contracts.problems import describe
 from gpupool.contracts.recompute import ProofRequest, QualityRequest
 from gpupool.core.errors import InvalidInputError
 from gpupool.core.nesting import MOST_LEVELS, is_deeper
-from gpupool.pos.parameters import K, check_plot_size, dropped_bits, level_of
+from gpupool.pos.parameters import BITS_AT_LEVEL_ZERO, K, check_dropped_bits, dropped_bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +17,7 @@ class Question:
 
     plot_id: bytes
     level: int
+    """Dropped bits less 15: 1 to 7 has a name, others come from plots of other sizes."""
     line_points: tuple[int, ...]
     """32 of pairs for a full proof; 1 or 2 of pairs of pairs for a quality."""
     challenge: bytes | None
@@ -25,7 +26,7 @@ class Question:
     @property
     def bits(self) -> int:
         """How many low bits of each x are missing."""
-        return dropped_bits(self.level)
+        return BITS_AT_LEVEL_ZERO + self.level
 
 
 def read_proof_question(body: bytes) -> Question:
@@ -55,14 +56,12 @@ def _shallow(body: bytes) -> bytes:
 
 
 def _question(request: ProofRequest | QualityRequest) -> Question:
-    check_plot_size(request.k)
-    level = request.level
-    if level is None:
-        level = level_of(request.bits or 0)
-    dropped_bits(level)
+    bits = dropped_bits(request.level) if request.level is not None else request.bits or 0
+    check_dropped_bits(request.k, bits)
     return Question(
         plot_id=bytes.fromhex(request.plot_id),
-        level=level,
+        level=bits - BITS_AT_LEVEL_ZERO,
         line_points=tuple(int(line_point, 16) for line_point in request.line_points),
+        k=request.k,
         challenge=None if request.challenge is None else bytes.fromhex(request.challenge),
     )
