@@ -217,5 +217,7 @@ class Health:
         self._wrong_at = now
         # A breath of time passes between wrong answers, in which they fade a little.
         if self._wrong > policy.quarantine_after_wrong - 0.5 and not self._jailed:
-            self.lock(f"wrong answers, the last one: {why}" if why else "wrong answers", now + self._next_jail_s)
+            self.lock(
+                f"wrong answers, the last one: {why}" if why else "wrong answers", now + self._next_jail_s
+            )
             self._next_jail_s = min(_DAY_S, 2 * self._next_jail_s)

@@ -242,7 +242,9 @@ class Supervisor:
         )
         command = build_command(record.order, environment, around.host, port)
         kernels = around.kernels(record.order, self._folder, record.uid)
-        confined = around.confinement.plan(self._folder, record.uid, (around.models, *around.identity(record.order)), kernels)
+        confined = around.confinement.plan(
+            self._folder, record.uid, (around.models, *around.identity(record.order)), kernels
+        )
         self._closed = closed_path(command, confined["allowed"])
         process = spawn(command, environment, self._folder, confined, around.confinement.note())
         failpoints.reach("runtime.launch.spawned")
