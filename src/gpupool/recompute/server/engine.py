@@ -1,9 +1,11 @@
 """What the server asks of whoever computes; the server itself knows neither numba nor threads' memory."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from gpupool.core.errors import GpupoolError
+from gpupool.pos.costs import Cost, Kind
 from gpupool.recompute.server.questions import Question
 
 Checkpoint = Callable[[], None]
@@ -26,4 +28,30 @@ class Engine(Protocol):
 
     def quality(self, question: Question, checkpoint: Checkpoint) -> tuple[int, int]:
         """Return the pair of x, smaller first; errors as for `proof`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Capability:
+    """What an engine can do, and how fast it was seen to do it."""
+
+    k: range
+    """Plot sizes."""
+    levels: range
+    """Levels of k=32 plots."""
+    formats: tuple[str, ...]
+    """``bladebit``: plots of a level; ``bits``: any number of dropped bits, up to `most_dropped_bits` of each k."""
+    values_a_second: dict[tuple[Kind, int, int], float]
+    """By kind, k and dropped bits: values computed and joined a second, by all threads of one request together."""
+
+
+class DescribedEngine(Engine, Protocol):
+    """An engine that tells what a question takes before it is asked."""
+
+    def cost(self, kind: Kind, question: Question) -> Cost:
+        """Return values and memory that a question takes; raises UnsupportedError where it cannot be answered."""
+        ...
+
+    def capability(self) -> Capability:
+        """Return what can be asked, with the speed of what was asked so far."""
         ...

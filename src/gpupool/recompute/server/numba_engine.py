@@ -1,19 +1,24 @@
 """The engine on this machine's cores, and its self-test. Importing this module compiles nothing yet, but needs numba.
 
-Each thread that calls keeps a decompressor of its own. A recovered answer is truncated again and compared with the
-question, then judged by the verifier, which shares no join and no bit packing with the decompressor.
+Threads that call share one decompressor, which keeps memory for each of them and lets idle threads help. A recovered
+answer is truncated again and compared with the question, then judged by the verifier, which shares no join and no bit packing with the decompressor.
 """
 
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from gpupool.core.errors import GpupoolError, InvalidInputError
+from gpupool.pos.costs import Cost, Kind, cost
 from gpupool.pos.decompressor import Decompressor
 from gpupool.pos.errors import InvalidProofError
+from gpupool.pos.parameters import LEVELS, PLOT_SIZES
 from gpupool.pos.quality import proof_pair
 from gpupool.pos.truncation import truncate, truncate_twice
 from gpupool.pos.verification import verify_proof, verify_tables
 from gpupool.recompute.demo import known_proof, proof_request, quality_request
-from gpupool.recompute.server.engine import Checkpoint, Engine, WrongAnswerError
+from gpupool.recompute.server.engine import Capability, Checkpoint, Engine, WrongAnswerError
 from gpupool.recompute.server.questions import Question, read_proof_question, read_quality_question
 
 
@@ -25,16 +30,24 @@ class SelfTestError(GpupoolError):
 
 
 class NumbaEngine:
-    """Decompressor and verifier, one pair a thread."""
+    """Decompressor and verifier; a request is helped by idle ones of at most ``threads`` threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int = 1) -> None:
         self._local = threading.local()
+        self._shared = Decompressor(threads)
+        self._speeds: dict[tuple[Kind, int, int], float] = {}
 
     def proof(self, question: Question, checkpoint: Checkpoint) -> tuple[int, ...]:
         """Return the 64 x of a verified proof; see `Engine.proof`."""
-        xs = self._decompressor().recover_proof(
-            question.plot_id, question.bits, question.line_points, question.challenge, checkpoint, question.k
-        )
+        with self._timed("proof", question):
+            xs = self._decompressor().recover_proof(
+                question.plot_id,
+                question.bits,
+                question.line_points,
+                question.challenge,
+                checkpoint,
+                question.k,
+            )
         if truncate(xs, question.bits) != question.line_points:
             raise WrongAnswerError
         try:
@@ -50,9 +63,15 @@ class NumbaEngine:
         """Return the verified pair of x; see `Engine.quality`."""
         if question.challenge is None:
             raise InvalidInputError("A quality look-up needs the challenge.")
-        found = self._decompressor().recover_quality(
-            question.plot_id, question.bits, question.line_points, question.challenge, checkpoint, question.k
-        )
+        with self._timed("quality", question):
+            found = self._decompressor().recover_quality(
+                question.plot_id,
+                question.bits,
+                question.line_points,
+                question.challenge,
+                checkpoint,
+                question.k,
+            )
         if truncate_twice(found.chain, question.bits) != question.line_points[:1]:
             raise WrongAnswerError
         try:
@@ -63,7 +82,22 @@ class NumbaEngine:
 
     def new_decompressor(self) -> Decompressor:
         """Return what a thread that calls for the first time works with."""
-        return Decompressor()
+        return self._shared
+
+    def cost(self, kind: Kind, question: Question) -> Cost:
+        """See `DescribedEngine.cost`."""
+        return cost(kind, question.bits, question.k)
+
+    def capability(self) -> Capability:
+        """See `DescribedEngine.capability`."""
+        return Capability(PLOT_SIZES, LEVELS, ("bladebit", "bits"), dict(self._speeds))
+
+    @contextmanager
+    def _timed(self, kind: Kind, question: Question) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        seconds = time.perf_counter() - began
+        self._speeds[kind, question.k, question.bits] = self.cost(kind, question).values / max(seconds, 1e-9)
 
     def _decompressor(self) -> Decompressor:
         decompressor: Decompressor | None = getattr(self._local, "decompressor", None)
@@ -72,9 +106,12 @@ class NumbaEngine:
         return decompressor
 
 
-def checked_engine() -> NumbaEngine:
-    """Return an engine whose every path is compiled and has given a known answer; the first time takes seconds."""
-    engine = NumbaEngine()
+def checked_engine(threads: str = "1") -> NumbaEngine:
+    """Return an engine whose every path is compiled and has given a known answer; the first time takes seconds.
+
+    ``threads``: how many may work at once, as text since it comes from a command line.
+    """
+    engine = NumbaEngine(int(threads))
     try_known_answers(engine)
     return engine
 
