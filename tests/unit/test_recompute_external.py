@@ -16,6 +16,7 @@ from gpupool.recompute.server.cards import CardChoice, CardChoices
 from gpupool.recompute.server.external import ExternalServer, Keeper
 from gpupool.recompute.server.external_lines import (
     DeviceLine,
+from gpupool.recompute.server.leash import NOT_STARTED
     ListeningLine,
     RequestLine,
     Tally,
@@ -184,7 +185,7 @@ async def test_one_that_does_not_want_to_end_is_made_to() -> None:
 
 async def test_one_that_the_system_cannot_run_is_tried_again(tmp_path: Path) -> None:
     keeper, stop = Keeper(ExternalServer(program=tmp_path), [str(tmp_path / "none")]), asyncio.Event()
-    assert await keeper._once(stop) == external.NOT_STARTED
+    assert await keeper._once(stop) == NOT_STARTED
 
 
 def test_pauses_grow_and_a_long_run_resets_them() -> None:

@@ -30,7 +30,9 @@ class SolverLostError(GpupoolError):
 
     code = "solver_lost"
     status = 503
-    default_remedy = "Ask another solver. If it happens again, check that chia_rs is installed and 300 MB are free."
+    default_remedy = (
+        "Ask another solver. If it happens again, check that chia_rs is installed and 300 MB are free."
+    )
 
 
 class Solver:
