@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gpupool.pos.chacha import BLOCK_WORDS, fill_keystream
-from gpupool.pos.compiling import Indices, Words, kernel, part
+from gpupool.pos.compiling import Indices, LongWords, Words, kernel, part
 from gpupool.pos.dealing import group_of
 from gpupool.pos.joining import Matches
 from gpupool.pos.matching import mismatch
@@ -19,8 +19,8 @@ from gpupool.pos.parameters import EXTRA_BITS, GROUP_SIZE, K
 U32 = np.uint32
 U64 = np.uint64
 _ONE = U64(1)
-_WORD_SHIFT = U64(5)
-_BIT_MASK = U64(31)
+_WORD_SHIFT = U64(6)
+_BIT_MASK = U64(63)
 LARGEST_BITS = 16
 """Dropped bits up to which this is the faster way."""
 SMALLEST_BITS = 6
@@ -36,9 +36,9 @@ class FilterScratch(NamedTuple):
     words_b: Words
     groups_a: Words
     groups_b: Words
-    seen_a: Words
-    """Bitmap of groups, 2^(b+5) bits."""
-    seen_b: Words
+    seen_a: LongWords
+    """Bitmap of groups, 2^(b+5) bits; see `_mark`."""
+    seen_b: LongWords
     kept_a: Indices
     """Positions that passed the filter, room for 2^b + 1."""
     kept_b: Indices
@@ -50,7 +50,8 @@ class FilterScratch(NamedTuple):
 def filter_scratch(bits: int) -> FilterScratch:
     """Return the memory to join buckets of 2^``bits`` values."""
     size = 1 << bits
-    words_a, words_b, groups_a, groups_b, seen_a, seen_b = (np.empty(size, np.uint32) for _ in range(6))
+    words_a, words_b, groups_a, groups_b = (np.empty(size, np.uint32) for _ in range(4))
+    seen_a, seen_b = (np.empty(size // 2, np.uint64) for _ in range(2))
     kept_a, kept_b, heads, links = (np.empty(size + 1, np.int32) for _ in range(4))
     return FilterScratch(words_a, words_b, groups_a, groups_b, seen_a, seen_b, kept_a, kept_b, heads, links)
 
@@ -60,7 +61,7 @@ def join_filtered(key: Words, first_a: U64, first_b: U64, scratch: FilterScratch
     """Find all matching pairs of two buckets and return how many there are; as many as fit are in ``matches``."""
     # Taken out of the tuple once: inside a loop each access would count a reference.
     words_a, words_b, groups_a, groups_b, seen_a, seen_b, kept_a, kept_b, heads, links = scratch
-    mask = U64(32 * seen_a.size - 1)
+    mask = U64(64 * seen_a.size - 1)
     _expand(key, first_a, words_a, groups_a)
     _expand(key, first_b, words_b, groups_b)
     seen_a[:] = 0
@@ -108,21 +109,27 @@ def _expand(key: Words, first: U64, words: Words, groups: Words) -> None:
 
 
 @part
-def _mark(seen: Words, mask: U64, group: U64) -> None:
+def _mark(seen: LongWords, mask: U64, group: U64) -> None:
+    """Set the bit of a group; the lowest two of a word also as the highest two of the word before.
+
+    So one look at one word tells of both neighbours of a group, which are two bits apart.
+    """
     bit = group & mask
-    seen[bit >> _WORD_SHIFT] |= U32(_ONE << (bit & _BIT_MASK))
+    low, word = bit & _BIT_MASK, bit >> _WORD_SHIFT
+    seen[word] |= U64(_ONE << low)
+    if low < U64(2):
+        before = U64(word - _ONE) & (mask >> _WORD_SHIFT)
+        seen[before] |= U64(_ONE << U64(low + U64(62)))
 
 
 @part
-def _keep_near(groups: Words, seen: Words, mask: U64, kept: Indices) -> int:
+def _keep_near(groups: Words, seen: LongWords, mask: U64, kept: Indices) -> int:
     count = U64(0)
     for i in range(U64(groups.size)):
         kept[count] = i
-        group = U64(groups[i])
-        below, above = U64(group - _ONE) & mask, U64(group + _ONE) & mask
-        low = U64(seen[below >> _WORD_SHIFT]) >> (below & _BIT_MASK)
-        high = U64(seen[above >> _WORD_SHIFT]) >> (above & _BIT_MASK)
-        count = U64(count + ((low | high) & _ONE))
+        below = U64(U64(groups[i]) - _ONE) & mask
+        bits = seen[below >> _WORD_SHIFT] >> (below & _BIT_MASK)
+        count = U64(count + ((bits | (bits >> U64(2))) & _ONE))
     return int(count)
 
 
