@@ -5,10 +5,10 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Literal
 
 import aiohttp
 
-from gpupool.contracts.recompute import RecomputeDevice
 from gpupool.core.clock import Clock, SystemClock
 from gpupool.core.errors import DeadlineError
 from gpupool.core.listening import bind
@@ -20,8 +20,10 @@ from gpupool.recompute.server.engine_threads import EngineThreads
 from gpupool.recompute.server.main import listening
 from gpupool.recompute.server.messages import Ask, Done, Failed
 from gpupool.recompute.server.questions import Question
+from gpupool.recompute.server.rates import Work
+from gpupool.recompute.server.seat import Lost
 from gpupool.recompute.server.settings import RecomputeServerSettings
-from gpupool.recompute.server.staffing import cpu_worker
+from gpupool.recompute.server.staffing import WorkerPlan, cpu_worker
 from gpupool.recompute.server.tickets import Answer, Ticket, WorkerLostError
 
 PATIENCE = 30.0
@@ -61,10 +63,17 @@ ERRORS = {kind.code: kind for kind in (NoProofError, AmbiguousProofError, WrongA
 
 
 class ThreadCrew:
-    """A crew without processes: an engine in threads of the test's own."""
+    """A crew without processes, and its only place: an engine in threads of the test's own."""
 
-    def __init__(self, engine: Engine | None, threads: int, clock: Clock | None = None) -> None:
-        self.plan, self.slots, self.restarts = cpu_worker("a test", threads), threads, 0
+    def __init__(
+        self,
+        engine: Engine | None,
+        threads: int,
+        clock: Clock | None = None,
+        plan: WorkerPlan | None = None,
+    ) -> None:
+        self.plan = plan or cpu_worker("a test", threads)
+        self.deaths = 0
         self.clock = clock or SystemClock()
         self.held: dict[int, Ticket] = {}
         self._threads: EngineThreads | None = None
@@ -78,30 +87,40 @@ class ThreadCrew:
         def tell(message: Done | Failed) -> None:
             loop.call_soon_threadsafe(self._end, life, message)
 
-        life = self._threads = EngineThreads(engine, self.slots, tell, self.clock)
+        life = self._threads = EngineThreads(engine, self.plan.threads, tell, self.clock)
 
     @property
-    def ready(self) -> bool:
-        return self._threads is not None
+    def places(self) -> "list[ThreadCrew]":
+        return [self]
+
+    @property
+    def state(self) -> Literal["ready", "resting"]:
+        return "resting" if self._threads is None else "ready"
+
+    @property
+    def why(self) -> str | None:
+        return self.why_not()
 
     @property
     def tickets(self) -> list[Ticket]:
         return list(self.held.values())
 
-    def attach(self, changed: Callable[[], None], lost: Callable[[Ticket, WorkerLostError], None]) -> None:
+    def attach(self, changed: Callable[[], None], lost: Lost) -> None:
         self.changed, self.lost = changed, lost
 
-    def take(self, ticket: Ticket) -> bool:
-        if self._threads is None or len(self.held) >= self.slots:
-            return False
+    def take(self, ticket: Ticket) -> None:
+        assert self._threads is not None
+        assert len(self.held) < self.plan.threads
         now = self.clock.monotonic()
-        self.held[ticket.number], ticket.began = ticket, now
+        self.held[ticket.number] = ticket
         self._threads.start(Ask(ticket.number, ticket.kind, ticket.question, ticket.deadline - now))
-        return True
 
     def cancel(self, ticket: Ticket) -> None:
         if self._threads is not None:
             self._threads.abandon(ticket.number)
+
+    def give_up(self, why: str, *, useless: bool = False) -> None:
+        self.lose()
 
     def lose(self) -> None:
         """Lose the worker; until `begin` nobody is ready."""
@@ -109,19 +128,15 @@ class ThreadCrew:
         self.close()
         self._threads = None
         self.held.clear()
-        self.restarts += 1
+        self.deaths += 1
         for ticket in reversed(tickets):
-            self.lost(ticket, WorkerLostError("The worker on a test was lost: it was told to be."))
+            self.lost(ticket, WorkerLostError("The worker on a test was lost: it was told to be."), self.plan)
 
     def seconds_until_ready(self) -> float:
-        return 0.0 if self.ready else 1.0
+        return 0.0 if self.state == "ready" else 1.0
 
     def why_not(self) -> str | None:
-        return "it was told to be" if self.restarts and not self.ready else None
-
-    def devices(self) -> list[RecomputeDevice]:
-        plan = self.plan
-        return [RecomputeDevice(kind="cpu", name=plan.name, engine=plan.engine, workers=plan.threads)]
+        return "it was told to be" if self.deaths and self.state != "ready" else None
 
     def close(self) -> None:
         if self._threads is not None:
@@ -155,6 +170,11 @@ class Stage:
             assert answer.content_type in {"application/json", "application/problem+json"}
             return answer.status, await answer.json(content_type=None)
 
+    def learn(self, seconds: float, level: int = 3) -> None:
+        """Have the worker known for taking so long with a proof."""
+        work = Work("proof", level)
+        self.server._queue.rates.learn(work, seconds, self.crew.plan.factory)
+
     def start(self, path: str, body: str, **headers: str) -> asyncio.Task[tuple[int, dict[str, object]]]:
         """Send a request without waiting for its answer."""
         return asyncio.create_task(self.post(path, body, **headers))
@@ -162,13 +182,18 @@ class Stage:
 
 @asynccontextmanager
 async def stage(engine: Engine | None, **settings: object) -> AsyncIterator[Stage]:
-    """Run a server on a free port for as long as the block lasts; without an engine it is still starting."""
+    """Run a server on a free port for as long as the block lasts; without an engine it is still starting.
+
+    Requests ask for computing, so that a test may ask the same twice.
+    """
     given = RecomputeServerSettings.model_validate({"recompute_port": 0, "recompute_threads": 1, **settings})
     listener = bind("the recompute server", "127.0.0.1", 0, "GPUPOOL_RECOMPUTE")
     crew = ThreadCrew(engine, given.threads.used)
     async with (
         listening(given, "inst-test", listener, crew) as (server, port),
-        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(PATIENCE)) as http,
+        aiohttp.ClientSession(
+            timeout=aiohttp.ClientTimeout(PATIENCE), headers={"Cache-Control": "no-cache"}
+        ) as http,
     ):
         yield Stage(server, crew, f"http://127.0.0.1:{port}", port, http)
     crew.close()

@@ -332,7 +332,7 @@ async def test_work_that_cannot_be_done_in_time_is_refused_at_once_by_measured_s
     engine = ScriptedEngine()
     async with stage(engine) as s:
         for _ in range(8):
-            s.server._rates.learn("proof", 3, 2.0)
+            s.learn(2.0)
         code, problem = await s.post("/v1/proofs", PROOF, X_Deadline_Ms="500")
         assert (code, problem["code"]) == (504, "deadline")
         assert "takes this server 2000 ms" in str(problem["detail"])
@@ -344,7 +344,7 @@ async def test_waiting_counts_as_time() -> None:
     engine = ScriptedEngine()
     engine.gate.clear()
     async with stage(engine) as s:
-        s.server._rates.learn("proof", 3, 30.0)
+        s.learn(30.0)
         first = s.start("/v1/proofs", PROOF, X_Deadline_Ms="50000")
         await eventually(lambda: engine.asked)
         code, problem = await s.post("/v1/proofs", PROOF, X_Deadline_Ms="40000")
@@ -356,7 +356,7 @@ async def test_waiting_counts_as_time() -> None:
 
 async def test_a_slow_time_is_not_held_against_a_server_for_ever() -> None:
     async with stage(ScriptedEngine()) as s:
-        s.server._rates.learn("proof", 3, 2.0)
+        s.learn(2.0)
         for _ in range(40):
             code, _ = await s.post("/v1/proofs", PROOF, X_Deadline_Ms="1000")
             if code == 200:

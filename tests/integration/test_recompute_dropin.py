@@ -101,13 +101,12 @@ async def test_it_starts_with_the_lines_operators_know_and_warns_that_it_is_open
     env = environment(checkout, tmp_path, CHIAPOS_MAX_CORES="60", CHIAPOS_MAX_CUDA_DEVICES="1")
     async with running(LAUNCHER, "-p", "0", env=env) as server:
         cores = usable_cores()
-        first, cuda, third, device, notice, last = server.lines
+        first, cuda, third, *devices, notice, last = server.lines
         assert first == f"[chiapos] Using 60 / {cores} CPU threads"
         assert re.fullmatch(r"\[chiapos\] Using 0 / \d+ CUDA devices", cuda)
         assert third == f"Using 60 / {cores} CPU threads"
-        assert re.fullmatch(r"Using .+ \(CPU \(numba\)\)", device)
-        assert notice.startswith("GPU engines are not in this version: the CPU computes")
-        assert "-G 1" in notice
+        assert re.fullmatch(r"Using .+ \(CPU \(numba\)\)", devices[-1])
+        assert notice == "No CUDA card was found, and -G 1 asks for some"
         assert last == f"ReComputeServer listening on 0.0.0.0 port {server.port}"
         record = json.loads((tmp_path / "run" / "recompute.json").read_text())
         assert (record["port"], record["process"]["pid"]) == (server.port, server.child.pid)
@@ -119,39 +118,42 @@ async def test_it_starts_with_the_lines_operators_know_and_warns_that_it_is_open
 
 
 CARDS = """
-from gpupool.devices.nvml import NvmlProbe
-from gpupool.recompute.server import main as server
-class Card:
-    name = "NVIDIA GeForce RTX 3070"
-NvmlProbe.devices = lambda self: [Card(), Card()]
+from gpupool.devices.recovery.choosing import Card
+from gpupool.recompute.server import cards, main as server
+def found(choices):
+    names = ("NVIDIA GeForce RTX 3070", "NVIDIA P106-100")
+    return cards.Found(tuple(Card("CUDA", n, name, 8 << 30, f"0000:0{n}:00.0", 9 - n) for n, name in enumerate(names)))
+server.find_cards = found
 server.processor_name = lambda: "AMD EPYC 7502"
 from gpupool.recompute.server import settings
 settings.usable_cores = lambda: 18
 """
-NOTICE = "GPU engines are not in this version: the CPU computes (cards found: 2 CUDA; asked for: {})"
+BOTH, FIRST, SECOND = ("3070", "P106"), ("3070",), ("P106",)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "asked"),
+    ("arguments", "used"),
     [
-        ((), "nothing"),
-        (("-r", "16", "-G", "1", "-O", "0"), "-G 1 -O 0"),
-        (("-g", "0,1"), "-g 0,1"),
-        (("-g", "0", "-g", "1", "-G", "0"), "-G 0 -g 0,1"),
-        (("-g", "1", "-O", "0"), "-g 1 -O 0"),
+        (("-r", "16"), BOTH),
+        (("-r", "16", "-G", "1", "-O", "0"), FIRST),
+        (("-g", "0,1"), BOTH),
+        (("-g", "0", "-g", "1", "-G", "0"), BOTH),
+        (("-g", "1", "-O", "0"), SECOND),
+        (("-G", "0"), ()),
     ],
 )
 async def test_the_lines_of_the_guide_to_the_letter(
-    checkout: Path, tmp_path: Path, arguments: tuple[str, ...], asked: str
+    checkout: Path, tmp_path: Path, arguments: tuple[str, ...], used: tuple[str, ...]
 ) -> None:
     env = environment(checkout, tmp_path)
+    names = {"3070": "NVIDIA GeForce RTX 3070", "P106": "NVIDIA P106-100"}
     async with running(CARDS + LAUNCHER, "-p", "0", "--host", "127.0.0.1", *arguments, env=env) as server:
         assert server.lines == [
             "[chiapos] Using 16 / 18 CPU threads",
-            "[chiapos] Using 0 / 2 CUDA devices",
+            f"[chiapos] Using {len(used)} / 2 CUDA devices",
             "Using 16 / 18 CPU threads",
+            *(f"Using {names[card]} (CUDA (native))" for card in used),
             "Using AMD EPYC 7502 (CPU (numba))",
-            NOTICE.format(asked),
             f"ReComputeServer listening on 127.0.0.1 port {server.port}",
         ]
 

@@ -355,6 +355,26 @@ async def test_the_server_tells_what_it_is_and_learns_how_fast() -> None:
     assert (health["role"], health["instance_id"]) == ("recompute", "inst-test")
 
 
+async def test_what_was_answered_lately_needs_no_computing_unless_the_client_wants_it() -> None:
+    engine = ScriptedEngine()
+    async with stage(engine) as s:
+        headers = {"Cache-Control": "max-age=0"}
+        for _ in range(3):
+            async with s.http.post(s.url + "/v1/proofs", data=PROOF, headers=headers) as answer:
+                assert ProofReply.model_validate(await answer.json()).numbers() == known_proof().xs
+        assert len(engine.asked) == 1
+        assert (await s.post("/v1/proofs", PROOF))[0] == 200
+        assert len(engine.asked) == 2
+        async with s.http.get(s.url + "/v1/server") as answer:
+            view = RecomputeServerView.model_validate(await answer.json())
+        async with s.http.get(s.url + "/metrics") as answer:
+            text = await answer.text()
+    assert view.answers is not None
+    assert (view.answers.kept, view.answers.hits, view.answers.joined) == (1, 2, 0)
+    assert [rate.level for rate in view.devices[0].rates] == [3]
+    assert "gpupool_recompute_known_answers_total 2.0" in text
+
+
 async def test_outcomes_are_counted() -> None:
     async with stage(ScriptedEngine()) as s:
         await s.post("/v1/proofs", PROOF)
@@ -364,7 +384,10 @@ async def test_outcomes_are_counted() -> None:
             text = await answer.text()
     assert 'gpupool_recompute_requests_total{kind="proof",outcome="ok"} 1.0' in text
     assert 'gpupool_recompute_requests_total{kind="proof",outcome="invalid_input"} 1.0' in text
-    assert 'gpupool_recompute_compute_seconds_count{kind="quality",level="3"} 1.0' in text
+    labels = 'engine="numba",kind="quality",level="3"'
+    assert f"gpupool_recompute_compute_seconds_count{{{labels}}} 1.0" in text
+    assert 'gpupool_recompute_device_ready{device="0",engine="numba",name="a test"} 1.0' in text
+    assert "gpupool_recompute_worker_losses_total 0.0" in text
     assert "gpupool_recompute_ready 1.0" in text
 
 

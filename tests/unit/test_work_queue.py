@@ -1,8 +1,9 @@
-"""The bounded queue: order, room, deadlines by a fake clock, lost workers, and work nobody waits for."""
+"""The queue of a server: room, deadlines by a fake clock, equal questions, lost workers, work nobody waits for."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,8 @@ from gpupool.core.clock import Clock, FakeClock
 from gpupool.core.errors import DeadlineError
 from gpupool.pos.errors import NoProofError
 from gpupool.recompute.demo import demo_request, known_proof
-from gpupool.recompute.server.questions import read_proof_question
+from gpupool.recompute.server.questions import Question, read_proof_question
+from gpupool.recompute.server.rates import Work
 from gpupool.recompute.server.tickets import Answer, WorkerLostError
 from gpupool.recompute.server.work import OverloadedError, WorkQueue
 from polling import eventually
@@ -18,6 +20,13 @@ from recompute_stage import ScriptedEngine, ThreadCrew
 
 LONG = 1e6
 QUESTION = read_proof_question(demo_request().model_dump_json().encode())
+
+
+def changed(number: int) -> Question:
+    return replace(QUESTION, plot_id=number.to_bytes(32))
+
+
+OTHER, THIRD = changed(2**200), changed(2**201)
 
 
 class Desk:
@@ -28,8 +37,15 @@ class Desk:
         self.crew = ThreadCrew(self.engine, threads, clock)
         self.queue = WorkQueue(self.crew, room, clock)
 
-    def ask(self, deadline: float = LONG, expected: float = 0.0) -> asyncio.Task[Answer]:
-        return asyncio.create_task(self.queue.run("proof", QUESTION, deadline, expected))
+    def ask(
+        self, deadline: float = LONG, question: Question = QUESTION, client: str = "", *, fresh: bool = True
+    ) -> asyncio.Task[Answer]:
+        return asyncio.create_task(self.queue.run("proof", question, deadline, client, fresh=fresh))
+
+    def learn(self, seconds: float, question: Question = QUESTION) -> None:
+        """Have the worker known for taking so long."""
+        for _ in range(40):
+            self.queue.rates.learn(Work.of("proof", question), seconds, self.crew.plan.factory)
 
 
 @asynccontextmanager
@@ -76,9 +92,8 @@ async def test_retry_after_grows_with_the_time_that_work_takes() -> None:
     async with desk(1, 0) as d:
         call = d.ask()
         await eventually(lambda: d.queue.running)
-        for seconds, expected in ((5.0, {4, 5}), (1e6, {60})):
-            for _ in range(10):
-                d.queue.note_seconds(seconds)
+        for seconds, expected in ((5.0, {5}), (1e6, {60})):
+            d.queue._mean_seconds = seconds
             with pytest.raises(OverloadedError) as fault:
                 await d.ask()
             assert fault.value.retry_after in expected
@@ -114,22 +129,131 @@ async def test_draining_gives_up_in_time() -> None:
         assert await d.queue.drain(30)
 
 
-async def test_the_wait_is_what_all_threads_still_have_to_do() -> None:
+async def test_what_cannot_be_done_behind_what_is_ahead_is_refused_at_once() -> None:
     clock = FakeClock()
     async with desk(2, 5, clock) as d:
-        assert d.queue.expected_wait() == 0
-        calls = [d.ask(expected=4.0) for _ in range(2)]
+        d.learn(4.0)
+        calls = [d.ask() for _ in range(2)]
         await eventually(lambda: d.queue.running == 2)
-        assert d.queue.expected_wait() == 4.0
-        calls.append(d.ask(expected=2.0))
+        with pytest.raises(DeadlineError, match="takes this server 4000 ms, after 4000 ms of waiting"):
+            await d.ask(7.5)
+        calls.append(d.ask(8.5))
         await eventually(lambda: d.queue.waiting == 1)
-        assert d.queue.expected_wait() == 5.0
+        calls.append(d.ask(8.6))
+        await eventually(lambda: d.queue.waiting == 2)
+        with pytest.raises(DeadlineError, match="after 8000 ms of waiting"):
+            await d.ask(9.0)
         clock.advance(3.0)
-        assert d.queue.expected_wait() == 2.0
-        clock.advance(30.0)
-        assert d.queue.expected_wait() == 1.0
+        with pytest.raises(DeadlineError, match="after 5000 ms of waiting"):
+            await d.ask(11.5)
         d.engine.gate.set()
         await asyncio.gather(*calls)
+
+
+async def test_what_is_only_guessed_refuses_nobody() -> None:
+    async with desk(1, 5, FakeClock(), shut=False) as d:
+        await d.ask(0.001)
+        assert len(d.engine.asked) == 1
+
+
+async def test_a_question_whose_time_ran_out_while_it_waited_is_never_started() -> None:
+    clock = FakeClock()
+    async with desk(1, 5, clock) as d:
+        first, second = d.ask(), d.ask(10.0, OTHER)
+        await eventually(lambda: d.queue.waiting == 1)
+        clock.advance(10.0)
+        d.engine.gate.set()
+        await first
+        with pytest.raises(DeadlineError):
+            await second
+        assert d.engine.asked == [QUESTION]
+
+
+async def test_the_earliest_deadline_of_a_client_is_first() -> None:
+    async with desk(1, 5) as d:
+        calls = [d.ask(), d.ask(LONG, OTHER)]
+        await eventually(lambda: d.queue.waiting == 1)
+        calls.append(d.ask(LONG / 2, THIRD))
+        await eventually(lambda: d.queue.waiting == 2)
+        d.engine.gate.set()
+        await asyncio.gather(*calls)
+        assert d.engine.asked == [QUESTION, THIRD, OTHER]
+
+
+async def test_one_client_with_many_requests_does_not_starve_one_with_a_single_one() -> None:
+    async with desk(1, 100) as d:
+        d.learn(1.0)
+        crowd = [d.ask(LONG, changed(n), "greedy") for n in range(60)]
+        await eventually(lambda: d.queue.waiting == 59)
+        single = d.ask(2 * LONG, OTHER, "modest")
+        await eventually(lambda: d.queue.waiting == 60)
+        d.engine.gate.set()
+        await single
+        assert d.engine.asked.index(OTHER) <= 4
+        await asyncio.gather(*crowd)
+
+
+async def test_a_full_queue_makes_room_for_a_client_that_has_nothing_in_it() -> None:
+    async with desk(1, 3) as d:
+        crowd = [d.ask(LONG + n, changed(n), "greedy") for n in range(4)]
+        await eventually(lambda: d.queue.waiting == 3)
+        with pytest.raises(OverloadedError):
+            await d.ask(LONG, OTHER, "greedy")
+        single = d.ask(LONG, OTHER, "modest")
+        with pytest.raises(OverloadedError):
+            await crowd[3]
+        d.engine.gate.set()
+        await asyncio.gather(single, *crowd[:3])
+
+
+async def test_equal_questions_are_computed_once() -> None:
+    async with desk(2, 5) as d:
+        calls = [d.ask(fresh=False) for _ in range(4)]
+        await eventually(lambda: d.queue.joined == 3)
+        assert (d.queue.running, d.queue.waiting) == (1, 0)
+        d.engine.gate.set()
+        answers = await asyncio.gather(*calls)
+        assert {answer.xs for answer in answers} == {known_proof().xs}
+        assert d.engine.asked == [QUESTION]
+        assert (await d.ask(fresh=False)).worker is None
+        assert (await d.ask(fresh=True)).worker is not None
+        assert d.queue.known.hits == 1
+
+
+async def test_a_client_that_leaves_does_not_take_the_answer_from_another() -> None:
+    async with desk(1, 5) as d:
+        first, second = d.ask(fresh=False), d.ask(fresh=False)
+        await eventually(lambda: d.queue.joined == 1)
+        first.cancel()
+        await asyncio.wait({first})
+        assert d.queue.running == 1
+        d.engine.gate.set()
+        assert (await second).xs == known_proof().xs
+        assert d.engine.stopped == 0
+
+
+async def test_when_the_last_client_leaves_the_work_stops() -> None:
+    async with desk(1, 5) as d:
+        calls = [d.ask(fresh=False), d.ask(fresh=False)]
+        await eventually(lambda: d.queue.joined == 1)
+        for call in calls:
+            call.cancel()
+        await eventually(lambda: d.engine.stopped == 1)
+        await eventually(lambda: d.queue.running == 0)
+
+
+async def test_who_joins_with_more_time_outlasts_the_one_who_asked_first() -> None:
+    clock = FakeClock()
+    async with desk(1, 5, clock) as d:
+        first = d.ask(10.0, fresh=False)
+        await eventually(lambda: d.engine.asked)
+        second = d.ask(LONG, fresh=False)
+        await eventually(lambda: d.queue.joined == 1)
+        clock.advance(11.0)
+        with pytest.raises(DeadlineError):
+            await first
+        d.engine.gate.set()
+        assert (await second).xs == known_proof().xs
 
 
 async def test_the_work_of_a_lost_worker_is_done_by_the_next_one_before_all_else() -> None:
@@ -139,7 +263,7 @@ async def test_the_work_of_a_lost_worker_is_done_by_the_next_one_before_all_else
         order = [ticket.number for ticket in d.crew.tickets]
         d.crew.lose()
         assert (d.queue.running, d.queue.waiting) == (0, 3)
-        assert [ticket.number for ticket in d.queue._waiting][:2] == order
+        assert [ticket.number for ticket in d.queue._line.order()][:2] == order
         fresh = ScriptedEngine()
         d.crew.begin(fresh)
         d.queue._hand_out()
@@ -161,7 +285,8 @@ async def test_who_loses_two_workers_is_told_so() -> None:
 async def test_without_time_for_a_second_worker_the_loss_is_told_at_once() -> None:
     clock = FakeClock()
     async with desk(1, 5, clock) as d:
-        call = d.ask(deadline=10.0, expected=4.0)
+        d.learn(4.5)
+        call = d.ask(deadline=10.0)
         await eventually(lambda: d.queue.running)
         clock.advance(6.0)
         d.crew.lose()

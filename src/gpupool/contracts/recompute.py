@@ -91,6 +91,15 @@ class QualityReply(Message):
         return smaller, larger
 
 
+class LevelRate(Message):
+    """Speed of one level, measured on this server's own answers; None before the first."""
+
+    level: int
+    proof_ms: float | None = None
+    """Mean time of a full proof on one worker, recent ones weighing more."""
+    quality_ms: float | None = None
+
+
 class RecomputeDevice(Message):
     """Something that computes."""
 
@@ -105,15 +114,8 @@ class RecomputeDevice(Message):
     """Processes of it that were lost since the server started."""
     why: Text | None = None
     """What the last one died of; None while it is well."""
-
-
-class LevelRate(Message):
-    """Speed of one level, measured on this server's own answers; None before the first."""
-
-    level: int
-    proof_ms: float | None = None
-    """Mean time of a full proof on one worker, recent ones weighing more."""
-    quality_ms: float | None = None
+    rates: list[LevelRate] = []
+    """How fast it is, as its own answers tell; empty before the first."""
 
 
 class QueueView(Message):
@@ -123,6 +125,17 @@ class QueueView(Message):
     waiting: int
     room: int
     """How many may wait before the next is refused with 429."""
+
+
+class KnownAnswersView(Message):
+    """What needed no computing."""
+
+    kept: int
+    """Answers that are remembered."""
+    hits: int
+    """Requests that were answered from them, since the server started."""
+    joined: int
+    """Requests that waited for the computation of an equal one."""
 
 
 class ExternalDevice(Message):
@@ -163,6 +176,8 @@ class RecomputeServerView(Message):
     devices: list[RecomputeDevice]
     rates: list[LevelRate]
     queue: QueueView
+    answers: KnownAnswersView | None = None
+    """None where the server remembers none."""
     external: ExternalView | None = None
     """Set where this is the keeper of a Gigahorse server."""
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 import structlog
 from aiohttp import web
@@ -18,9 +18,11 @@ from gpupool.contracts.recompute import (
     PROOFS_PATH,
     QUALITIES_PATH,
     SERVER_PATH,
+    KnownAnswersView,
     ProofReply,
     QualityReply,
     QueueView,
+    RecomputeDevice,
     RecomputeServerView,
     hexadecimal,
 )
@@ -31,20 +33,24 @@ from gpupool.core.errors import (
     TooLargeError,
     UnavailableError,
 )
+from gpupool.pos.costs import Kind
 from gpupool.pos.parameters import LEVELS, PLOT_SIZES, K
 from gpupool.recompute.server.access import access_guard
 from gpupool.recompute.server.banner import request_line, say
+from gpupool.recompute.server.client_names import client_of
+from gpupool.recompute.server.crew import Place
 from gpupool.recompute.server.engine import WrongAnswerError
 from gpupool.recompute.server.metrics import Metrics
 from gpupool.recompute.server.problems import REQUEST_ID, name_request, with_problems
 from gpupool.recompute.server.questions import Question, read_proof_question, read_quality_question
-from gpupool.recompute.server.rates import Kind, Rates
-from gpupool.recompute.server.staffing import WorkerPlan
-from gpupool.recompute.server.tickets import Answer, WorkerLostError
+from gpupool.recompute.server.rates import Rates
+from gpupool.recompute.server.tickets import Answer
 from gpupool.recompute.server.work import WorkQueue
 
 log = structlog.get_logger(__name__)
 State = Literal["starting", "ready", "draining"]
+KNOWN: Final = "known"
+"""What request lines name as the engine where nothing had to be computed."""
 
 
 class NotReadyError(UnavailableError):
@@ -69,10 +75,20 @@ class _Heard:
     deadline: float = 0.0
     """Monotonic seconds."""
     question: Question | None = None
-    computed: float | None = None
-    """Seconds in a worker."""
-    worker: WorkerPlan | None = None
-    """Who answered."""
+    answer: Answer | None = None
+
+    @property
+    def engine(self) -> str:
+        """What answered, as request lines name it."""
+        if self.answer is None:
+            return "none"
+        return KNOWN if self.answer.worker is None else self.answer.worker.engine
+
+    @property
+    def used_card(self) -> bool:
+        """Whether a card answered."""
+        worker = None if self.answer is None else self.answer.worker
+        return worker is not None and worker.kind == "gpu"
 
 
 class RecomputeServer:
@@ -93,20 +109,14 @@ class RecomputeServer:
         self._tokens = tokens
         self._certificate = certificate
         self._draining = False
-        self._rates = Rates()
-        self._metrics = Metrics(
-            waiting=lambda: queue.waiting,
-            running=lambda: queue.running,
-            ready=lambda: self.state == "ready",
-            restarts=lambda: queue.crew.restarts,
-        )
+        self._metrics = Metrics(queue, ready=lambda: self.state == "ready")
 
     @property
     def state(self) -> State:
         """Whether requests are taken, and if not, why."""
         if self._draining:
             return "draining"
-        return "ready" if self._crew.ready else "starting"
+        return "ready" if self._queue.ready else "starting"
 
     def end(self) -> None:
         """Take no new requests from now on."""
@@ -174,55 +184,30 @@ class RecomputeServer:
     async def _work(
         self, request: web.Request, heard: "_Heard", read: Callable[[bytes], Question]
     ) -> tuple[Question, tuple[int, ...]]:
-        """Return question and answer, and learn from the seconds of computing."""
+        """Return question and answer."""
         self._check_open()
         question = heard.question = read(await self._body(request, heard.deadline))
-        expected = self._possible(heard.kind, question.level, heard.deadline)
-        answer: Answer = await self._queue.run(heard.kind, question, heard.deadline, expected)
-        heard.computed, heard.worker = answer.seconds, answer.worker
-        self._rates.learn(heard.kind, question.level, answer.seconds)
-        self._queue.note_seconds(answer.seconds)
-        self._metrics.answered(heard.kind, question.level, answer.seconds)
-        return question, answer.xs
-
-    def _possible(self, kind: Kind, level: int, deadline: float) -> float:
-        """Return the expected seconds of computing (0: not known yet).
-
-        Raises DeadlineError where they don't suffice, and WorkerLostError where no worker is back in time.
-        """
-        left = deadline - self._queue.clock.monotonic()
-        until_ready = self._crew.seconds_until_ready()
-        expected = self._rates.best(kind, level)
-        if until_ready + (expected or 0.0) > left and not self._crew.ready:
-            raise WorkerLostError(
-                f"No worker is ready within the {left * 1000:.0f} ms that are left ({self._crew.why_not()})."
-            )
-        if expected is None:
-            return 0.0
-        wait = self._queue.expected_wait()
-        if wait + expected <= left:
-            return expected
-        if expected > left:
-            self._rates.doubt(kind, level)
-        raise DeadlineError(
-            f"This cannot be done in the {left * 1000:.0f} ms that are left: a {kind} at level {level} takes this"
-            f" server {expected * 1000:.0f} ms, after {wait * 1000:.0f} ms of waiting."
+        answer = heard.answer = await self._queue.run(
+            heard.kind, question, heard.deadline, client_of(request.remote), fresh=_wants_fresh(request)
         )
+        if answer.worker is not None:
+            self._metrics.answered(heard.kind, question.level, answer.seconds, answer.worker)
+        return question, answer.xs
 
     def _log_request(self, request: web.Request, heard: "_Heard", began: float, result: str) -> None:
         asked, clock, client = heard.question, self._queue.clock, request.remote or "?"
         ms, request_id = (clock.monotonic() - began) * 1000, request[REQUEST_ID]
         plot = None if asked is None else (asked.k, asked.level)
         epoch_ms = int(clock.now().timestamp() * 1000)
-        worker = heard.worker
+        computed = None if heard.answer is None else round(heard.answer.seconds * 1000, 3)
         say(
             request_line(
                 epoch_ms,
                 client,
                 plot,
                 ms,
-                engine="none" if worker is None else worker.engine,
-                used_gpu=worker is not None and worker.kind == "gpu",
+                engine=heard.engine,
+                used_gpu=heard.used_card,
                 result=result,
                 request_id=request_id,
             )
@@ -233,7 +218,7 @@ class RecomputeServer:
             kind=heard.kind,
             plot=None if asked is None else asked.plot_id.hex()[:8],
             ms=round(ms, 3),
-            compute_ms=None if heard.computed is None else round(heard.computed * 1000, 3),
+            compute_ms=computed,
             result=result,
         )
 
@@ -241,7 +226,7 @@ class RecomputeServer:
         """Raise where no request is taken: one may wait for a lost worker, but not for the first one."""
         if self._draining:
             raise DrainingError
-        if not self._crew.ready and self._crew.why_not() is None:
+        if not self._queue.ready and self._crew.why_not() is None:
             raise NotReadyError("The server compiles its kernels and tests itself; it takes no requests yet.")
 
     async def _body(self, request: web.Request, deadline: float) -> bytes:
@@ -262,17 +247,18 @@ class RecomputeServer:
         return int(text) / 1000
 
     async def _show_server(self, request: web.Request) -> web.Response:
-        queue, devices = self._queue, self._crew.devices()
+        queue, places = self._queue, self._crew.places
         return _json(
             RecomputeServerView(
                 instance_id=self._instance_id,
                 version=__version__,
                 state=self.state,
-                k=list(PLOT_SIZES) if all(device.kind == "cpu" for device in devices) else [K],
+                k=list(PLOT_SIZES) if any(place.plan.kind == "cpu" for place in places) else [K],
                 levels=list(LEVELS),
-                devices=devices,
-                rates=self._rates.view(),
+                devices=[_device(place, queue.rates) for place in places],
+                rates=queue.rates.view(),
                 queue=QueueView(running=queue.running, waiting=queue.waiting, room=queue.room),
+                answers=KnownAnswersView(kept=len(queue.known), hits=queue.known.hits, joined=queue.joined),
             )
         )
 
@@ -283,7 +269,7 @@ class RecomputeServer:
 
     async def _show_readiness(self, request: web.Request) -> web.Response:
         self._check_open()
-        if not self._crew.ready:
+        if not self._queue.ready:
             raise NotReadyError(f"No worker is ready ({self._crew.why_not()}).")
         return web.json_response({"status": "ready", "instance_id": self._instance_id})
 
@@ -291,6 +277,26 @@ class RecomputeServer:
         return web.Response(
             body=self._metrics.text(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
         )
+
+
+def _device(place: Place, rates: Rates) -> RecomputeDevice:
+    plan = place.plan
+    measured = rates.view(plan.factory)
+    return RecomputeDevice(
+        kind=plan.kind,
+        name=plan.name,
+        engine=plan.engine,
+        workers=plan.threads,
+        state=place.state,
+        restarts=place.deaths,
+        why=place.why,
+        rates=[rate for rate in measured if (rate.proof_ms, rate.quality_ms) != (None, None)],
+    )
+
+
+def _wants_fresh(request: web.Request) -> bool:
+    """Tell whether the client wants to see this server compute, as one that measures does."""
+    return "no-cache" in request.headers.get("Cache-Control", "").lower()
 
 
 def _wants_binary(request: web.Request) -> bool:

@@ -10,17 +10,29 @@ from gpupool.recompute.server.capacity import ThreadCount
 
 
 def device_lines(
-    threads: ThreadCount, cuda_found: int, devices: Iterable[tuple[str, str]], notice: str | None
+    threads: ThreadCount,
+    cards: Iterable[tuple[str, int, int]],
+    devices: Iterable[tuple[str, str]],
+    notices: Iterable[str] = (),
 ) -> list[str]:
     """Return the lines before the server listens.
 
-    ``devices``: name and engine of everything that computes. ``notice``: a line of ours, where something asked for
-    is not done.
+    ``cards``: of each maker its name, how many of its cards are used, and how many there are. ``devices``: name and
+    engine of everything that computes. ``notices``: lines of ours, where something asked for is not done.
     """
     cpu = f"Using {threads.shown} / {threads.cores} CPU threads"
-    lines = [f"[chiapos] {cpu}", f"[chiapos] Using 0 / {cuda_found} CUDA devices", cpu]
-    lines += [f"Using {name} ({engine})" for name, engine in devices]
-    return lines if notice is None else [*lines, notice]
+    counts = [
+        f"[chiapos] Using {used} / {found} {maker} devices"
+        for maker, used, found in cards
+        if found or maker == "CUDA"
+    ]
+    return [
+        f"[chiapos] {cpu}",
+        *counts,
+        cpu,
+        *(f"Using {name} ({engine})" for name, engine in devices),
+        *notices,
+    ]
 
 
 def listening_line(host: str, port: int) -> str:

@@ -1,18 +1,26 @@
 """The flags that choose cards, held against the cards that are there.
 
-This version computes on the CPU only. The flags of the original are still read and checked, so that a start script
-keeps working and a wrong index is found today, and the server says in one line that no card is used.
+Whoever looks for cards loads drivers, and drivers crash or hang. So a process for each maker looks and answers within
+a limit; where it does not, that maker has no cards today, which is said in a line, and the server starts all the same.
 """
 
-from collections.abc import Iterable, Sequence
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final
 
 from gpupool.core.errors import InvalidInputError
+from gpupool.devices.recovery.choosing import MAKERS, Card, Maker, Wish, choose
 from gpupool.recompute.addresses import parse_list
 from gpupool.recompute.variables import ChiaposVariables
 
-Maker = Literal["CUDA", "OpenCL"]
+LOOK_SECONDS: Final = 20.0
+"""For a driver to list its cards."""
+_LOOKER: Final = ("-m", "gpupool.devices.recovery.cards")
 _FLAGS: dict[Maker, tuple[str, str]] = {"CUDA": ("-G", "-g"), "OpenCL": ("-O", "-c")}
 
 
@@ -27,9 +35,9 @@ class CardChoice:
     """Cards from 0; empty means all."""
 
     @property
-    def asked(self) -> bool:
-        """Tell whether anything was asked for."""
-        return self.limit is not None or bool(self.indexes)
+    def wish(self) -> Wish:
+        """The same, as `choose` takes it."""
+        return Wish(self.limit, self.indexes)
 
     def check(self, names: Sequence[str]) -> None:
         """Raise InvalidInputError where an index names none of the cards ``names``."""
@@ -49,6 +57,8 @@ class CardChoices:
 
     cuda: CardChoice
     opencl: CardChoice
+    least_log_entries: int = 21
+    """Base-2 logarithm of the smallest job that goes to a card."""
 
     @classmethod
     def of(
@@ -71,15 +81,21 @@ class CardChoices:
                 variables.opencl_limit if opencl_limit is None else opencl_limit,
                 parse_indexes(opencl_indexes, "-c"),
             ),
+            variables.min_gpu_log_entries,
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Cards:
-    """The cards of this machine, by name, in the order of their indexes."""
+class Found:
+    """The cards of this machine, and which makers could not be asked."""
 
-    cuda: tuple[str, ...] = ()
-    opencl: tuple[str, ...] = ()
+    cards: tuple[Card, ...] = ()
+    faults: tuple[tuple[Maker, str], ...] = ()
+    """Why the cards of a maker are not known."""
+
+    def names(self, maker: Maker) -> tuple[str, ...]:
+        """Return the names of one maker's cards in the order of their indexes."""
+        return tuple(card.name for card in self.cards if card.maker == maker)
 
 
 def parse_indexes(values: Iterable[str], flag: str) -> tuple[int, ...]:
@@ -98,40 +114,65 @@ def parse_indexes(values: Iterable[str], flag: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def find_cards(choices: CardChoices) -> Cards:
-    """Look for cards; blocking. OpenCL drivers are loaded only where OpenCL cards are asked for."""
-    from gpupool.devices.nvml import NvmlProbe
+def find_cards(choices: CardChoices, look: Callable[[Maker], list[Card] | str] | None = None) -> Found:
+    """Look for the cards of every maker that may be used; blocks until all have answered or their time is up.
 
-    cuda = tuple(device.name for device in NvmlProbe().devices())
-    if not choices.opencl.asked or choices.opencl.limit == 0:
-        return Cards(cuda)
-    from gpupool.devices.opencl import OpenClProbe
+    Drivers of a maker whose cards are not wanted stay unloaded.
+    """
+    wanted = [
+        choice.maker for choice in (choices.cuda, choices.opencl) if choice.indexes or choice.limit != 0
+    ]
+    with ThreadPoolExecutor(len(MAKERS)) as pool:
+        answers = dict(zip(wanted, pool.map(look or ask_driver, wanted), strict=True))
+    return Found(
+        tuple(card for answer in answers.values() if not isinstance(answer, str) for card in answer),
+        tuple((maker, answer) for maker, answer in answers.items() if isinstance(answer, str)),
+    )
 
-    return Cards(cuda, tuple(device.name for device in OpenClProbe().devices()))
+
+def ask_driver(
+    maker: Maker, looker: Sequence[str] = _LOOKER, seconds: float = LOOK_SECONDS
+) -> list[Card] | str:
+    """Return the cards of one maker as a process of its own finds them, or what went wrong with it."""
+    command = [sys.executable, *(["-P"] if sys.flags.safe_path else []), *looker, maker]
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    try:
+        printed, _ = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        with suppress(subprocess.TimeoutExpired):  # one that a driver holds in the kernel is left behind
+            process.communicate(timeout=1.0)
+        return f"its driver did not answer within {seconds:g} s"
+    if process.returncode:
+        ended = f"signal {-process.returncode}" if process.returncode < 0 else f"status {process.returncode}"
+        return f"looking for them ended with {ended}"
+    try:
+        return [Card(**fields) for fields in json.loads(printed)]
+    except (ValueError, TypeError):
+        return "looking for them gave no list"
 
 
-def check_cards(choices: CardChoices, cards: Cards) -> str | None:
-    """Return the line that says no card is used, or None where there is none and none was asked for.
+def use_cards(choices: CardChoices, found: Found) -> list[Card]:
+    """Return the cards to compute on, each once.
 
     Raises InvalidInputError where an index names no card of this machine.
     """
-    choices.cuda.check(cards.cuda)
-    choices.opencl.check(cards.opencl)
-    flags = [
-        f"{flag} {value}"
-        for choice in (choices.cuda, choices.opencl)
-        for flag, value in zip(
-            _FLAGS[choice.maker], (choice.limit, ",".join(map(str, choice.indexes))), strict=True
-        )
-        if value not in {None, ""}
-    ]
-    wanted = [choice for choice in (choices.cuda, choices.opencl) if choice.indexes or choice.limit]
-    found = [
-        f"{len(names)} {maker}" for maker, names in (("CUDA", cards.cuda), ("OpenCL", cards.opencl)) if names
-    ]
-    if not wanted and not found:
-        return None
-    return (
-        "GPU engines are not in this version: the CPU computes"
-        f" (cards found: {', '.join(found) or 'none'}; asked for: {' '.join(flags) or 'nothing'})"
-    )
+    unknown = dict(found.faults)
+    for choice in (choices.cuda, choices.opencl):
+        if choice.maker not in unknown:
+            choice.check(found.names(choice.maker))
+    return choose(found.cards, choices.cuda.wish, choices.opencl.wish)
+
+
+def notices(choices: CardChoices, found: Found) -> list[str]:
+    """Return a line for each maker whose cards were asked for or should be there, and are not used."""
+    lines = [f"No {maker} cards are used: {why}" for maker, why in found.faults]
+    for choice in (choices.cuda, choices.opencl):
+        failed = choice.maker in dict(found.faults)
+        if choice.limit and not choice.indexes and not failed and not found.names(choice.maker):
+            lines.append(
+                f"No {choice.maker} card was found, and {_FLAGS[choice.maker][0]} {choice.limit} asks for some"
+            )
+    return lines

@@ -26,22 +26,26 @@ from gpupool.core.listening import bind, stop_signal
 from gpupool.core.logging import set_up_logging
 from gpupool.core.processes import identify_self
 from gpupool.core.records import ProcessRecord
+from gpupool.devices.recovery.choosing import MAKERS, Maker
 from gpupool.recompute.credentials import is_loopback, read_tokens, tls_files
 from gpupool.recompute.server.app import RecomputeServer
 from gpupool.recompute.server.banner import device_lines, listening_line, processor_name, say
-from gpupool.recompute.server.cards import CardChoices, check_cards, find_cards
+from gpupool.recompute.server.cards import CardChoices, Found, find_cards, notices, use_cards
 from gpupool.recompute.server.crew import Crew, ProcessCrew
 from gpupool.recompute.server.doorway import Doorway
 from gpupool.recompute.server.ending import GRACE_SECONDS, end_within
 from gpupool.recompute.server.problems import refuse_head
 from gpupool.recompute.server.seat import SeatRules
 from gpupool.recompute.server.settings import RecomputeServerSettings
-from gpupool.recompute.server.staffing import WorkerPlan, cpu_worker
+from gpupool.recompute.server.staffing import WorkerPlan, card_workers, cpu_worker, thread_advice
+from gpupool.recompute.server.suitability import Suitability
 from gpupool.recompute.server.work import WorkQueue
 
 ROLE: Final = "recompute"
 VARIABLES: Final = "GPUPOOL_RECOMPUTE"
 KERNEL_CACHE: Final = "NUMBA_CACHE_DIR"
+_HOSTS: Final[dict[Maker, str]] = {"CUDA": "CUDA (native)", "OpenCL": "OpenCL"}
+"""How a card is driven, as start-up prints it."""
 _HEAD_SECONDS: Final = 10.0
 """For the first bytes of a connection, and for a TLS handshake."""
 _CLOSE_SECONDS: Final = 0.5
@@ -61,24 +65,45 @@ def run(settings: RecomputeServerSettings, choices: CardChoices) -> None:
             remedy="Install it: pip install 'gpupool[recompute]'.",
         )
     with bind(f"the {ROLE} server", settings.recompute_host, settings.recompute_port, VARIABLES) as listener:
-        cards = find_cards(choices)
-        notice = check_cards(choices, cards)
+        plans, lines = staff(settings, choices, find_cards(choices))
         if not os.environ.get(KERNEL_CACHE):
             os.environ[KERNEL_CACHE] = str(ensure_private_dir(settings.kernel_cache))
         set_up_logging(ROLE, settings.log_level)
-        plans = [cpu_worker(processor_name(), settings.threads.used)]
-        devices = [(plan.name, f"CPU ({plan.engine})") for plan in plans]
-        say(*device_lines(settings.threads, len(cards.cuda), devices, notice))
+        say(*lines)
         # The doorway waits for readable sockets, which the default loop of Windows cannot.
         with (
             asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner,
             suppress(asyncio.CancelledError),
         ):
-            runner.run(serve(settings, listener, plans))
+            runner.run(serve(settings, listener, plans, Suitability(choices.least_log_entries)))
+
+
+def staff(
+    settings: RecomputeServerSettings, choices: CardChoices, found: Found
+) -> tuple[list[WorkerPlan], list[str]]:
+    """Return the workers, the CPU's first, and the lines that start-up prints.
+
+    Raises InvalidInputError where an index names no card of this machine.
+    """
+    cards = use_cards(choices, found)
+    plans = [cpu_worker(processor_name(), settings.threads.used), *card_workers(cards)]
+    devices = [(card.name, _HOSTS[card.maker]) for card in cards]
+    devices.append((plans[0].name, f"CPU ({plans[0].engine})"))
+    counts = [
+        (maker, sum(card.maker == maker for card in cards), len(found.names(maker))) for maker in MAKERS
+    ]
+    advice = thread_advice(len(cards), settings.threads.used, settings.threads.cores)
+    lines = device_lines(
+        settings.threads, counts, devices, [*notices(choices, found), *filter(None, [advice])]
+    )
+    return plans, lines
 
 
 async def serve(
-    settings: RecomputeServerSettings, listener: socket.socket, plans: Sequence[WorkerPlan]
+    settings: RecomputeServerSettings,
+    listener: socket.socket,
+    plans: Sequence[WorkerPlan],
+    suitability: Suitability | None = None,
 ) -> None:
     """Serve ``listener`` with one worker process for each of ``plans``, until told to stop; errors as for `run`."""
     instance_id = settings.instance_id or new_id("inst")
@@ -86,7 +111,7 @@ async def serve(
     rules = SeatRules(stuck_seconds=settings.recompute_stuck_seconds, log_level=settings.log_level)
     crew = ProcessCrew(plans, rules)
     try:
-        async with listening(settings, instance_id, listener, crew) as (_, port):
+        async with listening(settings, instance_id, listener, crew, suitability) as (_, port):
             record = _keep_record(settings, instance_id, port)
             say(listening_line(settings.recompute_host, port))
             _warn_if_open(settings)
@@ -117,7 +142,11 @@ async def _work_until(stop: asyncio.Event, crew: ProcessCrew) -> None:
 
 @asynccontextmanager
 async def listening(
-    settings: RecomputeServerSettings, instance_id: str, listener: socket.socket, crew: Crew
+    settings: RecomputeServerSettings,
+    instance_id: str,
+    listener: socket.socket,
+    crew: Crew,
+    suitability: Suitability | None = None,
 ) -> AsyncIterator[tuple[RecomputeServer, int]]:
     """Serve ``listener`` for as long as the block lasts; give the server and the port.
 
@@ -127,7 +156,7 @@ async def listening(
     files = tls_files(settings.recompute_tls_cert, settings.recompute_tls_key, settings.recompute_client_ca)
     tls = None if files is None else files.context()
     tokens = () if settings.recompute_token_file is None else read_tokens(settings.recompute_token_file)
-    queue = WorkQueue(crew, settings.recompute_queue_room)
+    queue = WorkQueue(crew, settings.recompute_queue_room, suitability=suitability)
     server = RecomputeServer(
         queue,
         instance_id,

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, BinaryIO, Final
 
 from gpupool.core.errors import GpupoolError
+from gpupool.pos.costs import Kind
 from gpupool.recompute.server.questions import Question
-from gpupool.recompute.server.rates import Kind
 
 HEADER: Final = 4
 """Bytes of the length (little-endian) in front of each message."""

@@ -7,20 +7,16 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessColl
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from gpupool.recompute.server.staffing import WorkerPlan
+from gpupool.recompute.server.work import WorkQueue
+
 _SECONDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60)
 
 
 class Metrics:
-    """Requests by kind and outcome, compute times by level, and what is under way."""
+    """Requests by kind and outcome, compute times by level and engine, and what is under way."""
 
-    def __init__(
-        self,
-        *,
-        waiting: Callable[[], int],
-        running: Callable[[], int],
-        ready: Callable[[], bool],
-        restarts: Callable[[], int],
-    ) -> None:
+    def __init__(self, queue: WorkQueue, *, ready: Callable[[], bool]) -> None:
         self._registry = CollectorRegistry()
         self._requests = Counter(
             "gpupool_recompute_requests",
@@ -30,17 +26,17 @@ class Metrics:
         )
         self._seconds = Histogram(
             "gpupool_recompute_compute_seconds",
-            "Time in a worker of requests that were answered, by kind and level.",
-            ["kind", "level"],
+            "Time in a worker of requests that were answered, by kind, level and engine.",
+            ["kind", "level", "engine"],
             buckets=_SECONDS,
             registry=self._registry,
         )
         ProcessCollector(registry=self._registry)
-        self._registry.register(_Present(waiting, running, ready, restarts))
+        self._registry.register(_Present(queue, ready))
 
-    def answered(self, kind: str, level: int, seconds: float) -> None:
+    def answered(self, kind: str, level: int, seconds: float, worker: WorkerPlan) -> None:
         """Note the compute time of an answer."""
-        self._seconds.labels(kind, str(level)).observe(seconds)
+        self._seconds.labels(kind, str(level), worker.engine).observe(seconds)
 
     def ended(self, kind: str, outcome: str) -> None:
         """Note the end of a request."""
@@ -52,23 +48,40 @@ class Metrics:
 
 
 class _Present(Collector):
-    """Gauges that are asked for rather than kept."""
+    """What is asked for rather than kept."""
 
-    def __init__(
-        self,
-        waiting: Callable[[], int],
-        running: Callable[[], int],
-        ready: Callable[[], bool],
-        restarts: Callable[[], int],
-    ) -> None:
-        self._waiting, self._running, self._ready, self._restarts = waiting, running, ready, restarts
+    def __init__(self, queue: WorkQueue, ready: Callable[[], bool]) -> None:
+        self._queue, self._ready = queue, ready
 
     def collect(self) -> Iterable[Metric]:
-        """Return the gauges as they are now."""
-        name = "gpupool_recompute"
-        yield GaugeMetricFamily(f"{name}_waiting", "Requests in the queue.", value=self._waiting())
-        yield GaugeMetricFamily(f"{name}_running", "Requests that are worked on.", value=self._running())
+        """Return everything as it is now."""
+        name, queue = "gpupool_recompute", self._queue
+        yield GaugeMetricFamily(f"{name}_waiting", "Requests in the queue.", value=queue.waiting)
+        yield GaugeMetricFamily(f"{name}_running", "Requests that are worked on.", value=queue.running)
         yield GaugeMetricFamily(f"{name}_ready", "1 while requests are taken.", value=float(self._ready()))
         yield CounterMetricFamily(
-            f"{name}_worker_losses", "Worker processes that died or were killed.", value=self._restarts()
+            f"{name}_worker_losses",
+            "Worker processes that died or were ended.",
+            value=sum(place.deaths for place in queue.crew.places),
         )
+        yield CounterMetricFamily(
+            f"{name}_known_answers", "Requests that were answered from memory.", value=queue.known.hits
+        )
+        yield CounterMetricFamily(
+            f"{name}_joined", "Requests that waited for the computation of an equal one.", value=queue.joined
+        )
+        yield from self._devices()
+
+    def _devices(self) -> Iterable[Metric]:
+        labels = ["device", "name", "engine"]
+        ready = GaugeMetricFamily(
+            "gpupool_recompute_device_ready", "1 while a device takes questions, by number.", labels=labels
+        )
+        running = GaugeMetricFamily(
+            "gpupool_recompute_device_running", "Questions that a device works on, by number.", labels=labels
+        )
+        for number, place in enumerate(self._queue.crew.places):
+            named = [str(number), place.plan.name, place.plan.engine]
+            ready.add_metric(named, float(place.state == "ready"))
+            running.add_metric(named, len(place.tickets))
+        return ready, running

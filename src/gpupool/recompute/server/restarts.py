@@ -38,14 +38,17 @@ class Restarts:
     _on_trial: bool = False
     """It came back from quarantine, and the next death sends it there again."""
 
-    def died(self, now: float, lived: float) -> Rest:
-        """Note a death at ``now`` (monotonic), after ``lived`` seconds of being ready; return the rest it earns."""
+    def died(self, now: float, lived: float, *, useless: bool = False) -> Rest:
+        """Note a death at ``now`` (monotonic), after ``lived`` seconds of being ready; return the rest it earns.
+
+        ``useless``: once is enough, as when an answer was wrong.
+        """
         policy = self.policy
         self.deaths += 1
         self._recent = [moment for moment in self._recent if now - moment < policy.window] + [now]
         if self._on_trial and lived >= policy.window:
             self._on_trial = False
-        if self._on_trial or len(self._recent) >= policy.quarantine_after:
+        if useless or self._on_trial or len(self._recent) >= policy.quarantine_after:
             self._on_trial = True
             self._recent.clear()
             return Rest(policy.quarantine, quarantined=True)

@@ -1,12 +1,13 @@
 """The place of one worker: the process that sits there now, and what happens when it dies or hangs.
 
 A process that dies is replaced, at once or after a rest. One that hangs is asked to stop what it hangs in, then
-killed. The questions it had go back to whoever handed them out.
+killed. One whose card fails or runs out of memory is ended, which also gives the card's memory back and a new context to
+the next; one whose card answers wrong goes to quarantine. The questions it had go back to whoever handed them out.
 """
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, Literal
 
@@ -15,6 +16,7 @@ import structlog
 from gpupool.contracts.problems import error_of
 from gpupool.core.clock import Clock, SystemClock
 from gpupool.core.errors import GpupoolError
+from gpupool.devices.recovery.errors import DeviceFaultError
 from gpupool.pos.errors import NoProofError
 from gpupool.recompute.server.engine import WrongAnswerError
 from gpupool.recompute.server.messages import Ask, Cancel, Done, Failed, Message, Ping, Pong, Ready, Unfit
@@ -31,8 +33,17 @@ START_SECONDS: Final = 300.0
 KILL_SECONDS: Final = 10.0
 """For the system to take a killed process away; one that a driver holds stays longer."""
 _FIRST_START_GUESS: Final = 2.0
-_KNOWN_ERRORS: Final = (NoProofError, WrongAnswerError)
-"""Imported so that errors of a worker come back as what they were."""
+Lost = Callable[[Ticket, GpupoolError, WorkerPlan], None]
+"""Told of a question that came back unanswered: it, why, and from whom."""
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """Why a process is ended."""
+
+    why: str
+    useless: bool = False
+    """It goes to quarantine at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,10 +65,10 @@ class Seat:
         rules: SeatRules,
         *,
         changed: Callable[[], None],
-        lost: Callable[[Ticket, WorkerLostError], None],
+        lost: Lost,
         clock: Clock | None = None,
     ) -> None:
-        """``changed``: it may be free, or ready, now. ``lost``: a question came back unanswered."""
+        """``changed``: it may be free, or ready, now."""
         self.plan, self._rules, self._changed, self._lost = plan, rules, changed, lost
         self._clock: Clock = clock or SystemClock()
         self.state: SeatState = "starting"
@@ -67,6 +78,7 @@ class Seat:
         """Why the last process said it cannot be used."""
         self.restarts = Restarts(rules.restarts)
         self._process: WorkerProcess | None = None
+        self._given_up: asyncio.Future[_End] | None = None
         self._tickets: dict[int, Ticket] = {}
         self._stuck: set[int] = set()
         self._steps: dict[int, int] = {}
@@ -82,9 +94,9 @@ class Seat:
         return list(self._tickets.values())
 
     @property
-    def free(self) -> bool:
-        """Whether it takes one more question now."""
-        return self.state == "ready" and len(self._tickets) < self.plan.threads
+    def deaths(self) -> int:
+        """Processes of it that were lost."""
+        return self.restarts.deaths
 
     def seconds_until_ready(self) -> float:
         """Return how long it takes until questions are taken, as far as known."""
@@ -96,7 +108,7 @@ class Seat:
         return max(0.0, self._back_at - now) + self._start_seconds
 
     def take(self, ticket: Ticket) -> None:
-        """Work on a question; only where `free`."""
+        """Work on a question; only where it is ready and has a thread free."""
         now = self._clock.monotonic()
         ticket.began = now
         self._tickets[ticket.number] = ticket
@@ -107,12 +119,22 @@ class Seat:
         if ticket.number in self._tickets:
             self._send(Cancel(ticket.number))
 
+    def give_up(self, why: str, *, useless: bool = False) -> None:
+        """End the process and replace it; one that is ``useless`` only after quarantine."""
+        if self._given_up is None or self._given_up.done() or self.state not in {"starting", "ready"}:
+            return
+        self.state, self.why = "resting", why
+        if useless:
+            self._back_at = self._clock.monotonic() + self._rules.restarts.quarantine
+        self._given_up.set_result(_End(why, useless))
+
     async def run(self) -> None:
         """Keep a process on this seat until cancelled."""
         while True:
-            why = await self._one_life()
+            end = await self._one_life()
+            why = end.why
             lived = 0.0 if self._ready_since is None else self._clock.monotonic() - self._ready_since
-            rest = self.restarts.died(self._clock.monotonic(), lived)
+            rest = self.restarts.died(self._clock.monotonic(), lived, useless=end.useless)
             self.state, self.why = ("quarantined" if rest.quarantined else "resting"), why
             self._back_at = self._clock.monotonic() + rest.seconds
             log.error(
@@ -138,8 +160,8 @@ class Seat:
             process.kill()
             await asyncio.wait({process.ended}, timeout=seconds)
 
-    async def _one_life(self) -> str:
-        """Start a process, and return what it died of."""
+    async def _one_life(self) -> _End:
+        """Start a process, and return what it ended of."""
         self.state, self._ready_since, self.unfit = "starting", None, None
         self._began = self._clock.monotonic()
         self._pulse, self._steps, self._life = 0, {}, self._life + 1
@@ -149,18 +171,20 @@ class Seat:
                 self.plan.factory, self.plan.threads, self._rules.log_level, partial(self._hear, self._life)
             )
         except OSError as error:
-            return f"it could not be started: {error.strerror}"
+            return _End(f"it could not be started: {error.strerror}")
         self._process = process
+        given_up = self._given_up = asyncio.get_running_loop().create_future()
         watching = asyncio.create_task(self._watch())
         try:
-            awaited: set[asyncio.Future[Any]] = {process.ended, watching}
+            awaited: set[asyncio.Future[Any]] = {process.ended, watching, given_up}
             await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
-            if process.ended.done():
-                return self._words_of(process.ended.result())
+            if process.ended.done() and not given_up.done():
+                return _End(self._words_of(process.ended.result()))
             process.kill()
             await asyncio.wait({process.ended}, timeout=KILL_SECONDS)
             stays = "" if process.ended.done() else f"; process {process.pid} does not even die of a kill"
-            return watching.result() + stays
+            end = given_up.result() if given_up.done() else _End(watching.result())
+            return replace(end, why=end.why + stays)
         finally:
             watching.cancel()
 
@@ -221,18 +245,32 @@ class Seat:
         if isinstance(message, Done):
             ticket.succeed(Answer(message.xs, message.seconds, self.plan))
         elif message.number in self._stuck:
-            self._lost(ticket, WorkerLostError("The worker made no step with this for too long."))
+            stuck = WorkerLostError("The worker made no step with this for too long.")
+            self._lost(ticket, stuck, self.plan)
         else:
             body = {"title": "", "status": 500, "detail": message.message}
-            ticket.fail(error_of(500, body | {"code": message.code, "remedy": message.remedy}))
+            self._fail(ticket, error_of(500, body | {"code": message.code, "remedy": message.remedy}))
         self._changed()
+
+    def _fail(self, ticket: Ticket, error: GpupoolError) -> None:
+        """Judge an error: what a card says is not the last word, and some errors are its own."""
+        if self.plan.kind == "cpu" or not isinstance(
+            error, DeviceFaultError | WrongAnswerError | NoProofError
+        ):
+            ticket.fail(error)
+            return
+        if isinstance(error, DeviceFaultError):
+            self.give_up(f"its card failed: {error.message}")
+        elif isinstance(error, WrongAnswerError):
+            self.give_up("it gave a wrong answer", useless=True)
+        self._lost(ticket, error, self.plan)
 
     def _return_tickets(self, why: str) -> None:
         tickets = self.tickets
         self._tickets.clear()
         # Each is put at the head of the queue, so the oldest comes last to stand first.
         for ticket in reversed(tickets):
-            self._lost(ticket, WorkerLostError(f"The worker on {self.plan.name} was lost: {why}."))
+            self._lost(ticket, WorkerLostError(f"The worker on {self.plan.name} was lost: {why}."), self.plan)
 
     def _send(self, message: Message) -> None:
         if self._process is not None:

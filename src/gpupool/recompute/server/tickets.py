@@ -4,9 +4,10 @@ import asyncio
 import itertools
 from dataclasses import dataclass, field
 
-from gpupool.core.errors import UnavailableError
+from gpupool.core.errors import GpupoolError, UnavailableError
+from gpupool.pos.costs import Kind
 from gpupool.recompute.server.questions import Question
-from gpupool.recompute.server.rates import Kind
+from gpupool.recompute.server.rates import Work
 from gpupool.recompute.server.staffing import WorkerPlan
 
 _NUMBERS = itertools.count(1)
@@ -26,36 +27,53 @@ class Answer:
     xs: tuple[int, ...]
     seconds: float
     """Of computing."""
-    worker: WorkerPlan
+    worker: WorkerPlan | None
+    """Who computed it; None where it was known from before."""
 
 
 @dataclass(slots=True, eq=False)
 class Ticket:
-    """One question."""
+    """One question, for everybody who asks it now."""
 
     kind: Kind
     question: Question
     deadline: float
-    """Monotonic seconds."""
-    expected: float
-    """Seconds of computing, as far as known; 0 where not."""
+    """Monotonic seconds; of whoever waits longest."""
+    client: str = ""
+    """Who asked first."""
+    cost: float = 0.0
+    """Expected seconds of computing."""
     outcome: "asyncio.Future[Answer]" = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
     number: int = field(default_factory=lambda: next(_NUMBERS))
+    waiters: int = 0
+    """How many calls wait for the outcome."""
     began: float | None = None
     """Monotonic time at which a worker got it; None while it waits."""
-    lost: WorkerLostError | None = None
-    """How the worker that had it was lost."""
+    lost: GpupoolError | None = None
+    """How the worker that had it was lost or failed."""
+    tries: int = 0
+    """Workers that were lost or failed over it."""
+    avoided: set[str] = field(default_factory=set)
+    """Factories of the cards that failed over it."""
+    doubted: WorkerPlan | None = None
+    """A card that found no proof, which another one is to confirm."""
 
     @property
     def wanted(self) -> bool:
         """Whether anybody still waits for the outcome."""
         return not self.outcome.done()
 
-    def seconds_left(self, now: float) -> float:
-        """Return the expected rest of computing."""
-        return self.expected if self.began is None else max(0.0, self.expected - (now - self.began))
+    @property
+    def rank(self) -> tuple[float, int]:
+        """Deadline, then order of arrival."""
+        return self.deadline, self.number
+
+    @property
+    def work(self) -> Work:
+        """What decides how long it takes."""
+        return Work.of(self.kind, self.question)
 
     def succeed(self, answer: Answer) -> None:
         """Give the answer to whoever waits for it."""

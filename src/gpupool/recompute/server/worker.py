@@ -43,7 +43,7 @@ UNFIT_STATUS: Final = 3
 def main() -> None:
     """Be a worker: arguments say which engine, how many threads, and whose child this is."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--engine", required=True, help="MODULE:FUNCTION that returns an engine")
+    parser.add_argument("--engine", required=True, help="MODULE:FUNCTION[:ARGUMENT] that returns an engine")
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--parent", type=int, required=True)
     parser.add_argument("--log-level", default="INFO")
@@ -122,9 +122,9 @@ class _Worker:
 
 
 def _prepared(name: str) -> Engine:
-    """Import, compile and test the engine that ``module:function`` returns."""
-    module, _, function = name.partition(":")
-    engine: Engine = getattr(import_module(module), function)()
+    """Import, compile and test the engine that ``module:function[:argument]`` returns."""
+    module, function, *argument = name.split(":", 2)
+    engine: Engine = getattr(import_module(module), function)(*argument)
     return engine
 
 

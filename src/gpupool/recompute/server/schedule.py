@@ -1,0 +1,56 @@
+"""Where a job is expected to be finished first, among workers of unequal speed.
+
+A job goes to the worker that finishes it first, even where that one is busy and a slower one is idle: a card that
+takes 30 ms is worth a short wait where the CPU takes 600. Jobs are put one after the other, each behind those before
+it, so the same few lines say what to start now, and when somebody who comes now would be served. Pure.
+"""
+
+import heapq
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+W = TypeVar("W")
+J = TypeVar("J")
+
+
+@dataclass(frozen=True, slots=True)
+class Slot(Generic[W]):
+    """A place in the near future; times in seconds from now."""
+
+    worker: W
+    start: float
+    finish: float
+
+
+class Schedule(Generic[W, J]):
+    """What each worker has before it."""
+
+    def __init__(self, workers: Mapping[W, Sequence[float]], cost: Callable[[W, J], float | None]) -> None:
+        """``workers``: in how many seconds each of their threads is free. ``cost``: None where one may not do it."""
+        self._free = {worker: sorted(threads) for worker, threads in workers.items()}
+        self._cost = cost
+
+    @property
+    def idle(self) -> bool:
+        """Whether a thread is free now."""
+        return any(threads and threads[0] <= 0 for threads in self._free.values())
+
+    def put(self, job: J) -> Slot[W] | None:
+        """Give a job to whoever finishes it first; None where nobody may do it.
+
+        Where several would finish at once, the one with the smallest share of its threads at work takes it.
+        """
+        best: tuple[tuple[float, float], Slot[W]] | None = None
+        for worker, threads in self._free.items():
+            seconds = self._cost(worker, job)
+            if seconds is None or not threads:
+                continue
+            slot = Slot(worker, threads[0], threads[0] + seconds)
+            rank = slot.finish, sum(free > 0 for free in threads) / len(threads)
+            if best is None or rank < best[0]:
+                best = rank, slot
+        if best is None:
+            return None
+        heapq.heapreplace(self._free[best[1].worker], best[1].finish)
+        return best[1]
