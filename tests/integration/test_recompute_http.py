@@ -127,14 +127,22 @@ async def test_a_quality_needs_the_challenge() -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"k": 33}, {"k": 18}, {"k": 0}, {"level": 0}, {"level": 6}, {"level": -1},
-        {"level": None, "bits": 15}, {"level": None, "bits": 21}, {"level": None, "bits": 0},
+        {"k": 41}, {"k": 18}, {"k": 17}, {"k": 0}, {"level": 0}, {"level": 8}, {"level": -1},
+        {"level": None, "bits": 25}, {"level": None, "bits": -1}, {"level": None, "bits": 0},
     ],
 )  # fmt: skip
 async def test_other_plots_are_not_supported(fields: dict[str, object]) -> None:
     async with stage(ScriptedEngine()) as s:
         status, problem = await s.post("/v1/proofs", changed(**fields))
         assert (status, problem["code"]) == (422, "unsupported")
+
+
+async def test_numbers_of_more_than_32_bits_take_eight_bytes_in_a_binary_answer() -> None:
+    async with stage(ScriptedEngine()) as s:
+        headers = {"Accept": "application/octet-stream"}
+        async with s.http.post(s.url + "/v1/proofs", data=changed(k=33), headers=headers) as answer:
+            body = await answer.read()
+        assert tuple(int.from_bytes(body[i : i + 8], "big") for i in range(0, 512, 8)) == known_proof().xs
 
 
 async def test_a_body_over_the_limit_is_refused() -> None:
@@ -345,8 +353,8 @@ async def test_the_server_tells_what_it_is_and_learns_how_fast() -> None:
     assert (view.instance_id, view.state, view.k, view.levels) == (
         "inst-test",
         "ready",
-        [32],
-        [1, 2, 3, 4, 5],
+        list(range(18, 41)),
+        [1, 2, 3, 4, 5, 6, 7],
     )
     assert (view.devices[0].kind, view.devices[0].workers, view.queue.room) == ("cpu", 2, 7)
     rates = {rate.level: rate for rate in view.rates}

@@ -73,7 +73,7 @@ def serve(
     ] = None,
     log_level: Annotated[str | None, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = None,
 ) -> None:
-    """Serve full proofs and qualities of k=32 plots, C1 to C5, until stopped.
+    """Serve full proofs and qualities of k=32 plots, C1 to C7, until stopped.
 
     It compiles its kernels at the first start (some seconds) and reports ready on /readyz once it has recovered a
     known proof. CHIAPOS_MAX_CORES and the other variables that farms set are honoured.

@@ -35,7 +35,7 @@ HostOption = Annotated[
         help="A host, repeated or a list with commas [CHIAPOS_RECOMPUTE_HOST].",
     ),
 ]
-Level = Annotated[int, typer.Option(min=1, max=5, help="Compression level to truncate to.")]
+Level = Annotated[int, typer.Option(min=1, max=7, help="Compression level to truncate to.")]
 Seconds = Annotated[
     float | None,
     typer.Option(

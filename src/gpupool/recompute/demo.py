@@ -44,7 +44,7 @@ def known_proof() -> KnownProof:
 
 
 def demo_request(level: int = DEMO_LEVEL) -> ProofRequest:
-    """Return the question that the shipped proof answers, as a plot of ``level`` (1..5) asks it."""
+    """Return the question that the shipped proof answers, as a plot of ``level`` (1..7) asks it."""
     return proof_request(known_proof(), level)
 
 

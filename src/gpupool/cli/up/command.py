@@ -11,7 +11,7 @@ def up(
     demo: Annotated[
         bool, typer.Option("--demo/--no-demo", help="Deploy and show the demo workloads.")
     ] = True,
-    level: Annotated[int, typer.Option(min=1, max=5, help="Compression level of the demo's proof.")] = 3,
+    level: Annotated[int, typer.Option(min=1, max=7, help="Compression level of the demo's proof.")] = 3,
     home: Annotated[
         Path | None,
         typer.Option(envvar="GPUPOOL_HOME", help="State folder.", show_default="/var/lib/gpupool"),

@@ -26,7 +26,7 @@ Request = ProofRequest | QualityRequest
 def read_request(text: str, level: int) -> Request:
     """Return the question in a JSON text: a request as it goes over the wire, or a whole proof.
 
-    ``level`` (1..5) is what a whole proof is truncated to. Raises InvalidInputError where it is neither.
+    ``level`` (1..7) is what a whole proof is truncated to. Raises InvalidInputError where it is neither.
     """
     if len(text) > FILE_LIMIT:
         raise TooLargeError(f"A question has at most {FILE_LIMIT // 1024} KiB.")
