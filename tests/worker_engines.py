@@ -7,8 +7,10 @@ import time
 from pathlib import Path
 
 from gpupool.core.errors import GpupoolError
+from gpupool.devices.recovery.errors import DeviceFaultError, DeviceMemoryError
+from gpupool.pos.errors import NoProofError
 from gpupool.recompute.demo import known_proof
-from gpupool.recompute.server.engine import Checkpoint
+from gpupool.recompute.server.engine import Checkpoint, WrongAnswerError
 from gpupool.recompute.server.questions import Question
 
 ANSWER, SEGFAULT, SEGFAULT_ONCE, HANG, HANG_ONCE, SLOW = (bytes([number]) * 32 for number in range(6))
@@ -45,6 +47,57 @@ def obedient() -> ObedientEngine:
     print("a driver says hello")
     os.write(1, b"and so does its C part\n")
     return ObedientEngine()
+
+
+class FaultyEngine(ObedientEngine):
+    """A card that fails in one way at every question, or at the first one."""
+
+    def __init__(self, fault: str) -> None:
+        self._fault = fault
+
+    def proof(self, question: Question, checkpoint: Checkpoint) -> tuple[int, ...]:
+        _note(f"asked {self._fault}")
+        if self._fault.endswith(" once") and not _first(self._fault):
+            return super().proof(question, checkpoint)
+        raise FAULTS[self._fault.removesuffix(" once")]
+
+
+FAULTS = {
+    "fault": DeviceFaultError("CUDA: cuLaunchKernel failed: CUDA_ERROR_ILLEGAL_ADDRESS."),
+    "memory": DeviceMemoryError("CUDA: cuMemAlloc failed: CUDA_ERROR_OUT_OF_MEMORY."),
+    "wrong": WrongAnswerError(),
+    "blind": NoProofError(),
+}
+
+
+def faulty(fault: str) -> FaultyEngine:
+    """An engine on a card with a fault: one of FAULTS, perhaps only ``once``."""
+    return FaultyEngine(fault)
+
+
+class SlowEngine(ObedientEngine):
+    """A CPU that takes so long that every card is tried before it."""
+
+    def proof(self, question: Question, checkpoint: Checkpoint) -> tuple[int, ...]:
+        threading.Event().wait(0.05)
+        return super().proof(question, checkpoint)
+
+
+def slow() -> SlowEngine:
+    """An engine that takes 50 ms."""
+    return SlowEngine()
+
+
+class HonestlyLost(ObedientEngine):
+    """A CPU that finds no proof because there is none."""
+
+    def proof(self, question: Question, checkpoint: Checkpoint) -> tuple[int, ...]:
+        raise NoProofError
+
+
+def finding_none() -> HonestlyLost:
+    """An engine that never finds a proof."""
+    return HonestlyLost()
 
 
 def unfit() -> ObedientEngine:

@@ -71,15 +71,24 @@ class House:
 
 @asynccontextmanager
 async def house(
-    *factories: str, threads: int = 1, stuck: float = 30.0, policy: RestartPolicy | None = None
+    *factories: str,
+    threads: int = 1,
+    stuck: float = 30.0,
+    policy: RestartPolicy | None = None,
+    cpu: str | None = None,
 ) -> AsyncIterator[House]:
-    """Serve with one worker a factory; give it once a worker is ready, or none ever can be."""
+    """Serve with one worker a factory; give it once a worker is ready, or none ever can be.
+
+    They are cards; ``cpu``: the factory of a CPU worker, which comes last, so that cards are tried before it.
+    """
     plans = [
         WorkerPlan(
             kind="gpu", name=f"card {n}", engine="test", factory=f"worker_engines:{name}", threads=threads
         )
         for n, name in enumerate(factories)
     ]
+    if cpu is not None:
+        plans.append(WorkerPlan(name="the CPU", engine="test", factory=f"worker_engines:{cpu}", threads=1))
     rules = SeatRules(stuck_seconds=stuck, restarts=policy or RestartPolicy(), log_level="ERROR")
     crew = ProcessCrew(plans, rules)
     settings = RecomputeServerSettings.model_validate({"recompute_port": 0, "recompute_drain_seconds": 0.0})
@@ -171,6 +180,74 @@ async def test_one_card_that_crashes_at_every_start_is_quarantined_and_the_other
         assert good["state"] == "ready"
         assert (await h.show("/readyz"))[0] == 200
         assert [(await h.ask(engines.ANSWER))[0] for _ in range(3)] == [200] * 3
+
+
+async def all_ready(h: House) -> None:
+    await eventually(lambda: all(place.state == "ready" for place in h.crew.places))
+
+
+@pytest.mark.parametrize("fault", ["fault", "memory"])
+async def test_what_a_card_fails_at_is_done_elsewhere_and_the_card_gets_a_fresh_process(fault: str) -> None:
+    async with house(f"faulty:{fault} once", cpu="slow") as h:
+        await all_ready(h)
+        assert (await h.ask(engines.ANSWER))[0] == 200
+        await eventually(lambda: h.crew.places[0].deaths == 1)
+        assert h.crew.places[1].deaths == 0
+        await all_ready(h)
+
+
+async def test_a_card_that_keeps_failing_is_quarantined_and_no_client_notices() -> None:
+    policy = RestartPolicy(first_pause=0.01, quarantine_after=3)
+    async with house("faulty:fault", cpu="slow", policy=policy) as h:
+        for losses in (1, 2, 3):
+            await all_ready(h)
+            assert (await h.ask(engines.ANSWER))[0] == 200
+            await eventually(lambda losses=losses: h.crew.places[0].deaths == losses)
+        await eventually(lambda: h.crew.places[0].state == "quarantined")
+        _, view = await h.show("/v1/server")
+        assert "CUDA_ERROR_ILLEGAL_ADDRESS" in view["devices"][0]["why"]
+        assert (await h.ask(engines.ANSWER))[0] == 200
+
+
+async def test_two_cards_may_fail_over_a_question_and_then_it_is_the_cpus(folder: Path) -> None:
+    async with house("faulty:fault", "faulty:memory", "obedient", cpu="slow") as h:
+        await all_ready(h)
+        h.crew.places[2].give_up("it is not there today", useless=True)
+        assert (await h.ask(engines.ANSWER))[0] == 200
+        assert engines.noted(folder, "asked fault")
+        assert engines.noted(folder, "asked memory")
+
+
+async def test_a_wrong_answer_of_a_card_is_withheld_and_quarantines_it_at_once() -> None:
+    async with house("faulty:wrong", cpu="slow") as h:
+        await all_ready(h)
+        status, body = await h.ask(engines.ANSWER)
+        assert (status, body["proof"][0]) == (200, f"{known_proof().xs[0]:x}")
+        await eventually(lambda: h.crew.places[0].state == "quarantined")
+        assert h.crew.places[0].why == "it gave a wrong answer"
+
+
+async def test_a_card_that_finds_nothing_where_there_is_a_proof_is_found_out() -> None:
+    async with house("faulty:blind", cpu="slow") as h:
+        await all_ready(h)
+        assert (await h.ask(engines.ANSWER))[0] == 200
+        await eventually(lambda: h.crew.places[0].state == "quarantined")
+        assert h.crew.places[0].why == "it found no proof where there is one"
+
+
+async def test_a_card_that_rightly_finds_nothing_is_kept() -> None:
+    async with house("faulty:blind", cpu="finding_none") as h:
+        await all_ready(h)
+        status, problem = await h.ask(engines.ANSWER)
+        assert (status, problem["code"]) == (404, "no_proof")
+        assert h.crew.places[0].state == "ready"
+
+
+async def test_without_another_worker_a_fault_of_the_only_card_is_told() -> None:
+    policy = RestartPolicy(first_pause=0.01, quarantine_after=2)
+    async with house("faulty:fault", policy=policy) as h:
+        status, problem = await h.ask(engines.ANSWER)
+        assert (status, problem["code"]) == (503, "device_fault")
 
 
 async def test_with_every_worker_in_quarantine_requests_are_refused_at_once_with_the_reason() -> None:

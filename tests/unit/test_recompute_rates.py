@@ -28,10 +28,21 @@ def test_one_level_tells_of_the_next_and_a_proof_of_a_quality() -> None:
     assert rates.expected(QUALITY, "cpu") == pytest.approx(0.2 / 16)
 
 
-def test_a_stranger_is_guessed_in_the_right_order_of_magnitude() -> None:
+def test_a_stranger_is_guessed_to_be_fast_so_that_it_is_tried() -> None:
     rates = Rates()
-    assert 0.01 < rates.expected(C1, "new") < 0.04
-    assert 0.2 < rates.expected(C5, "new") < 0.6
+    rates.learn(C5, 0.1, "eight cores")
+    assert rates.expected(C5, "new") < rates.expected(C5, "eight cores")
+    assert rates.expected(C5, "new") == pytest.approx(16 * rates.expected(C1, "new"))
+
+
+def test_a_worker_that_was_slow_once_is_tried_again_after_a_while() -> None:
+    rates = Rates()
+    rates.learn(C3, 2.0, "card")
+    for _ in range(600):
+        rates.passed_over(C3, "card")
+    assert rates.expected(C3, "card") < 0.1
+    assert rates.best(C3, "card") == 2.0
+    rates.passed_over(C1, "nobody")
 
 
 def test_what_nobody_believes_any_more_is_tried_again() -> None:

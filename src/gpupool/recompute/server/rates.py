@@ -1,7 +1,8 @@
 """How fast each worker answers, learnt from its own answers; what was never seen is guessed from what was.
 
 Work is measured in values to be computed (see `pos.costs`), so one level tells of the next. A worker that has answered
-nothing yet is guessed as one core, so that it is tried, and then its speed is known.
+nothing yet is guessed to be fast, so that it is tried, and then its speed is known. One that was slow when it was cold
+and is passed over since is believed a little faster each time, until it is tried again.
 """
 
 from collections import deque
@@ -20,8 +21,10 @@ _KEPT: Final = 8
 """Newest times of which the best one says what is possible."""
 _DOUBT: Final = 0.9
 _KINDS: Final[tuple[Kind, ...]] = ("proof", "quality")
-_SECONDS_A_VALUE: Final = 5e-9
-"""Of a worker of which nothing is known: what a core of a server takes."""
+_SECONDS_A_VALUE: Final = 5e-10
+"""Of a worker of which nothing is known: a tenth of what a core of a server takes."""
+_FORGETTING: Final = 0.995
+"""One try in some 600 goes to a card that is 20 times slower than the CPU."""
 _MOST_KINDS_OF_WORK: Final = 512
 """Kinds of work remembered for each worker; there are 14 in a farm, and a few hundred that clients could think of."""
 EVERYBODY: Final = ""
@@ -90,6 +93,12 @@ class Rates:
             return work.units * _SECONDS_A_VALUE
         nearest = min(known, key=lambda seen: (seen.kind != work.kind, abs(seen.level - work.level)))
         return max(known[nearest].mean * work.units / nearest.units, 1e-6)
+
+    def passed_over(self, work: Work, worker: str) -> None:
+        """Believe a worker that was not tried a little faster."""
+        times = self._known.get(worker, {}).get(work)
+        if times is not None:
+            times.mean *= _FORGETTING
 
     def doubt(self, work: Work) -> None:
         """Believe a little less in the best times, since something was refused because of them.

@@ -235,6 +235,7 @@ class WorkQueue:
             slot = schedule.put(ticket)
             if slot is not None and slot.start <= 0:
                 started.append((ticket, slot.worker))
+                self._pass_over(ticket, slot.worker, ready)
         for ticket in late:
             self._line.remove(ticket)
             ticket.fail(ticket.lost or DeadlineError("There is no time left to do this."))
@@ -244,6 +245,12 @@ class WorkQueue:
             place.take(ticket)
         if len(self._line) and schedule.idle:
             self._look = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._hand_out)
+
+    def _pass_over(self, ticket: Ticket, chosen: Place, ready: Mapping[Place, list[float]]) -> None:
+        """Let cards that stay idle be tried again one day."""
+        for place, times in ready.items():
+            if place is not chosen and place.plan.kind == "gpu" and min(times) <= 0:
+                self.rates.passed_over(ticket.work, place.plan.factory)
 
     def _is_late(self, ticket: Ticket, ready: Mapping[Place, list[float]]) -> bool:
         left = ticket.deadline - self.clock.monotonic()
