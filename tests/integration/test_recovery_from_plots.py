@@ -10,6 +10,7 @@ import pytest
 
 import mainnet
 from gpupool.pos.decompressor import Decompressor
+from gpupool.pos.errors import AmbiguousProofError
 from gpupool.pos.parameters import check_dropped_bits, most_dropped_bits
 from gpupool.pos.proofs import unpack_proof
 from gpupool.pos.quality import proof_pair, quality_string
@@ -79,7 +80,7 @@ def test_proofs_come_back_where_most_bits_are_dropped(decompressor: Decompressor
         assert truncate(found, bits) == line_points
 
 
-@pytest.mark.parametrize("bits", [4, 7])
+@pytest.mark.parametrize("bits", [4, 7, 12])
 def test_every_quality_of_a_plot_comes_back(decompressor: Decompressor, plot: Plot, bits: int) -> None:
     """The plot's own quality is the judge; its sibling settles what the first line point leaves open."""
     for proof in plot.proofs:
@@ -89,6 +90,21 @@ def test_every_quality_of_a_plot_comes_back(decompressor: Decompressor, plot: Pl
         both = [truncate_twice(proof.xs[i : i + 4], bits)[0] for i in (first, sibling)]
         found = decompressor.recover_quality(proof.plot_id, bits, both, proof.challenge, k=plot.k)
         assert quality_string(proof.challenge, found.pair, plot.k) == proof.quality
+
+
+def test_one_line_point_leaves_some_qualities_in_doubt(decompressor: Decompressor, plot: Plot) -> None:
+    """So that the test above is about the fall-back to the sibling, too; a doubt is told, never guessed away."""
+    # About 2^(4b - 3k + 3) false entries of table 3: an eighth to a half.
+    bits, doubts = (3 * plot.k - 4) // 4, 0
+    for proof in plot.proofs:
+        line_points = truncate_twice(proof.xs[:4], bits)
+        try:
+            found = decompressor.recover_quality(proof.plot_id, bits, line_points, proof.challenge, k=plot.k)
+        except AmbiguousProofError:
+            doubts += 1
+        else:
+            assert found.chain == proof.xs[:4]
+    assert 0 < doubts < len(plot.proofs)
 
 
 def test_plots_have_proofs_with_a_pair_within_one_bucket(plot: Plot) -> None:

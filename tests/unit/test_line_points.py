@@ -60,9 +60,13 @@ def test_the_limit_is_the_first_number_that_is_refused(limit: int) -> None:
         readings(line_point_limit(limit), limit)
 
 
-@given(st.lists(st.integers(0, 2**32 - 1), min_size=4, max_size=4), st.integers(16, 20))
-def test_a_truncated_pair_is_among_the_readings(xs: list[int], bits: int) -> None:
-    limit = 1 << (32 - bits)
+@given(st.integers(18, 40), st.data())
+def test_a_truncated_pair_is_among_the_readings(k: int, data: st.DataObject) -> None:
+    bits = data.draw(st.integers(1, min(24, k - 2)))
+    xs = data.draw(st.lists(st.integers(0, 2**k - 1), min_size=4, max_size=4))
+    if data.draw(st.booleans()):
+        xs[1] = xs[0] >> bits << bits  # in the same bucket
+    limit = 1 << (k - bits)
     for index, line_point in enumerate(truncate(xs, bits)):
         pair = sorted((xs[2 * index] >> bits, xs[2 * index + 1] >> bits), reverse=True)
         assert tuple(pair) in readings(line_point, limit)

@@ -145,10 +145,12 @@ class Decompressor:
         if space is None or (space.bits, space.k) != (bits, k):
             space = None  # first let go of the old memory
             space = new_workspace(bits, k)
-        yield space
-        with self._lock:
-            if len(self._idle) < self._threads:
-                self._idle.append(space)
+        try:
+            yield space
+        finally:
+            with self._lock:
+                if len(self._idle) < self._threads:
+                    self._idle.append(space)
 
 
 def _only_one(xs: LongWords) -> tuple[int, ...]:
