@@ -16,7 +16,6 @@ from gpupool.recompute.server.cards import CardChoice, CardChoices
 from gpupool.recompute.server.external import ExternalServer, Keeper
 from gpupool.recompute.server.external_lines import (
     DeviceLine,
-from gpupool.recompute.server.leash import NOT_STARTED
     ListeningLine,
     RequestLine,
     Tally,
@@ -24,6 +23,7 @@ from gpupool.recompute.server.leash import NOT_STARTED
     lines_of,
     read_line,
 )
+from gpupool.recompute.server.leash import NOT_STARTED
 from gpupool.recompute.server.registering import NodeList
 from polling import eventually
 
