@@ -257,11 +257,7 @@ class WorkQueue:
         if left <= 0:
             return True
         costs = [self._at_best(place, ticket) for place in ready]
-        known = [seconds for seconds in costs if seconds is not None]
-        if not known or min(known) <= left:
-            return False
-        self.rates.doubt(ticket.work)
-        return True
+        return min((seconds for seconds in costs if seconds is not None), default=0.0) > left
 
     def _free_times(self, trust: float = 1.0) -> dict[Place, list[float]]:
         """Return in how many seconds each thread of each worker is free, as far as known.
