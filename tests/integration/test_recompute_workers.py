@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,9 @@ class House:
 
     def losses(self) -> int:
         return sum(place.deaths for place in self.crew.places)
+
+    def has_lost(self, processes: int) -> bool:
+        return self.crew.places[0].deaths == processes
 
     def pids(self) -> list[int]:
         return [seat._process.pid for seat in self.crew._seats if seat._process is not None]
@@ -202,7 +206,7 @@ async def test_a_card_that_keeps_failing_is_quarantined_and_no_client_notices() 
         for losses in (1, 2, 3):
             await all_ready(h)
             assert (await h.ask(engines.ANSWER))[0] == 200
-            await eventually(lambda losses=losses: h.crew.places[0].deaths == losses)
+            await eventually(partial(h.has_lost, losses))
         await eventually(lambda: h.crew.places[0].state == "quarantined")
         _, view = await h.show("/v1/server")
         assert "CUDA_ERROR_ILLEGAL_ADDRESS" in view["devices"][0]["why"]

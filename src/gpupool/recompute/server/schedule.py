@@ -41,16 +41,24 @@ class Schedule(Generic[W, J]):
 
         Where several would finish at once, the one with the smallest share of its threads at work takes it.
         """
-        best: tuple[tuple[float, float], Slot[W]] | None = None
+        best: Slot[W] | None = None
         for worker, threads in self._free.items():
             seconds = self._cost(worker, job)
             if seconds is None or not threads:
                 continue
-            slot = Slot(worker, threads[0], threads[0] + seconds)
-            rank = slot.finish, sum(free > 0 for free in threads) / len(threads)
-            if best is None or rank < best[0]:
-                best = rank, slot
+            finish = threads[0] + seconds
+            if (
+                best is None
+                or finish < best.finish
+                or (finish == best.finish and self._has_more_room(worker, best))
+            ):
+                best = Slot(worker, threads[0], finish)
         if best is None:
             return None
-        heapq.heapreplace(self._free[best[1].worker], best[1].finish)
-        return best[1]
+        heapq.heapreplace(self._free[best.worker], best.finish)
+        return best
+
+    def _has_more_room(self, worker: W, best: Slot[W]) -> bool:
+        """Tell whether a smaller share of the threads of ``worker`` is at work."""
+        mine, other = self._free[worker], self._free[best.worker]
+        return sum(free > 0 for free in mine) * len(other) < sum(free > 0 for free in other) * len(mine)

@@ -37,7 +37,7 @@ _STOP_SECONDS: Final = 0.01
 """Until a worker stops with what nobody waits for."""
 _GUESS_TRUST: Final = 0.5
 """The part of a guessed time that counts before anybody is refused because of it."""
-_LONGEST_LOOK: Final = 512
+_LONGEST_LOOK: Final = 128
 """Questions ahead that are looked at one by one; a longer queue is taken to go on at the same pace."""
 _Key = tuple[Kind, Question]
 
