@@ -19,6 +19,9 @@ from gpupool.core.nesting import MOST_LEVELS
 from gpupool.gateway import forwarding, reading, streams
 from gpupool.gateway.settings import GatewaySettings
 from gpupool.recompute.proxy import admin_http, alarms, alerting, orders, tallies
+from gpupool.recompute.server import answers, suitability
+from gpupool.recompute.server import cards as server_cards
+from gpupool.recompute.server.settings import RecomputeServerSettings
 from gpupool.runtimes.process import clearing, output, threshold
 
 LIMITING = ("maximum", "maxLength", "maxItems", "maxProperties")
@@ -64,6 +67,10 @@ LIMITS = {
     "one event of a stream": streams.MAX_EVENT_BYTES,
     "an answer that is no stream": forwarding.MAX_REPLY_BYTES,
     "`X-Deadline-Ms`": recompute.MAX_DEADLINE_MS,
+    "requests that wait": RecomputeServerSettings.model_fields["recompute_queue_room"].default,
+    "answers that are remembered": answers.ENTRIES,
+    "cards that may fail over one question": suitability.CARD_TRIES,
+    "looking for cards, for each maker": int(server_cards.LOOK_SECONDS),
     "a workload's output": output.MOST_BYTES,
     "answer to a request for its output": output.MOST_TAIL_BYTES,
     "outputs kept after an end": clearing.KEPT_OUTPUTS,
