@@ -1,6 +1,9 @@
 """Nodes from a file and from the feed: what is taken, and that what cannot be read changes nothing."""
 
+import gc
 import os
+import socket
+import warnings
 from pathlib import Path
 
 import pytest
@@ -9,9 +12,16 @@ from gpupool.contracts.feed import EndpointsView, FeedEndpoint
 from gpupool.core.errors import InvalidInputError
 from gpupool.fleet.endpoints import EndpointHealth
 from gpupool.fleet.workloads import Protocol
+from gpupool.recompute.proxy.main import running
 from gpupool.recompute.proxy.nodes import Directory, Kind, NodeWish
 from gpupool.recompute.proxy.settings import ProxySettings
-from gpupool.recompute.proxy.sources import NodesFile, take_feed, wishes_of_arguments, wishes_of_text
+from gpupool.recompute.proxy.sources import (
+    NodesFile,
+    read_nodes_file,
+    take_feed,
+    wishes_of_arguments,
+    wishes_of_text,
+)
 from gpupool.recompute.proxy.trust import Trust
 
 
@@ -31,6 +41,31 @@ def test_a_line_names_a_node_and_what_is_special_about_it() -> None:
 def test_a_line_that_is_not_valid_is_named(line: str) -> None:
     with pytest.raises(InvalidInputError, match="Line 2 "):
         wishes_of_text(f"good\n{line}\n")
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"), [(None, "No such file or directory"), (b"\xff", "it is not UTF-8 text")]
+)
+def test_a_file_that_cannot_be_read_is_told_once_with_its_option(
+    tmp_path: Path, content: bytes | None, reason: str
+) -> None:
+    path = tmp_path / "nodes"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InvalidInputError) as caught:
+        read_nodes_file(path)
+    assert caught.value.message == f"The list of nodes {path} cannot be read: {reason}."
+    assert "--nodes-file" in str(caught.value.remedy)
+
+
+async def test_a_start_that_fails_at_the_file_leaves_nothing_behind(tmp_path: Path) -> None:
+    settings = ProxySettings(nodes_file=tmp_path / "missing")
+    with socket.create_server(("127.0.0.1", 0)) as listener, warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        with pytest.raises(InvalidInputError):
+            await running(settings, listener).__aenter__()
+        gc.collect()
+    assert [str(warning.message) for warning in warned] == []
 
 
 def test_a_file_is_followed_and_a_broken_one_changes_nothing(tmp_path: Path) -> None:

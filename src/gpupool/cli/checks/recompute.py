@@ -144,6 +144,13 @@ def judge_contact(met: Contact, now: datetime) -> Iterator[Finding]:
         yield warned(
             name, f"it is {met.view.state}", "It takes no look-ups now.", "Wait, or look into its log."
         )
+    elif kinds is not None and not met.view.levels:
+        yield failed(
+            name,
+            "a proxy none of whose servers answers it",
+            "No look-up gets an answer from this host.",
+            "Ask `gpupool recompute nodes list` on the proxy's machine why, and look into its log.",
+        )
     else:
         levels = ", ".join(f"C{level}" for level in met.view.levels)
         yield passed(name, f"{'a proxy' if kinds is not None else 'a server'}, ready, levels {levels}")

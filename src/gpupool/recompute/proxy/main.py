@@ -243,12 +243,13 @@ async def _jobs(core: ProxyCore, port: int) -> list[_Job]:
         if wish.trust is not None:
             core.keyring.check(wish.trust)
     core.directory.replace("arguments", wishes)
-    jobs: list[_Job] = [core.tick(), NodeWatch(core, port).run(), operations.run()]
+    # Each is called only when all are made: a coroutine that an error leaves behind would warn on the terminal.
+    runs: list[Callable[[], _Job]] = [core.tick, NodeWatch(core, port).run, operations.run]
     if settings.nodes_file is not None:
-        jobs.append(NodesFile(settings.nodes_file, core.directory).run())
+        runs.append(NodesFile(settings.nodes_file, core.directory).run)
     if settings.control_url is not None:
-        jobs.append(_follower(core, settings.control_url).run())
-    return jobs
+        runs.append(_follower(core, settings.control_url).run)
+    return [run() for run in runs]
 
 
 def _follower(core: ProxyCore, control_url: str) -> "FeedFollower":

@@ -91,7 +91,11 @@ def read_nodes_file(path: Path, trust: Trust | None = None) -> list[NodeWish]:
             raise InvalidInputError(f"The list of nodes {path} is larger than {MOST_FILE_BYTES} bytes.")
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInputError(f"The list of nodes {path} cannot be read: {error}.") from error
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise InvalidInputError(
+            f"The list of nodes {path} cannot be read: {reason}.",
+            remedy="Correct --nodes-file, or make the file, and let the proxy's user read it.",
+        ) from error
     return wishes_of_text(text, trust)
 
 
