@@ -317,6 +317,11 @@ prepare_environment() {
     unset PYTHONDONTWRITEBYTECODE PYTHONHOME PYTHONPATH VIRTUAL_ENV PIP_TARGET PIP_PREFIX PIP_ROOT
     export UV_PYTHON_DOWNLOADS=never PIP_USER=0
     if is_current "$1"; then return 0; fi
+    # What is behind a link may be another checkout's environment, which is not ours to change.
+    if [ -L "$venv" ]; then
+        stop "$venv is a link to another environment, which this checkout does not change." \
+            "Remove the link (rm $venv), then run this again: it makes an environment of its own."
+    fi
     open_log
     command -v flock >/dev/null 2>&1 ||
         stop "The command flock is missing; gpupool runs on Linux." "Install the package util-linux, then run this again."

@@ -169,6 +169,21 @@ def test_a_half_made_environment_is_made_anew(small: SmallCheckout) -> None:
     assert not (small.venv / "left over").exists()
 
 
+def test_the_environment_of_another_checkout_behind_a_link_is_left_alone(
+    small: SmallCheckout, tmp_path: Path
+) -> None:
+    other = tmp_path / "other" / ".venv"
+    (other / "bin").mkdir(parents=True)
+    (other / "bin" / "python").symlink_to(sys.executable)
+    (other / ".gpupool").write_text("all 0 /other\n")
+    small.venv.symlink_to(other)
+    outcome = small.run("--install-only")
+    assert outcome.status == 3
+    assert "is a link to another environment" in outcome.err
+    assert small.venv.is_symlink()
+    assert (other / ".gpupool").read_text() == "all 0 /other\n"
+
+
 def test_two_at_once_make_one_environment(small: SmallCheckout) -> None:
     both = [small.start("--install-only") for _ in range(2)]
     outcomes = [process.communicate(timeout=100) for process in both]
