@@ -12,7 +12,10 @@ from official_decompressor import official_decompressor
 PROOFS = mainnet.K32[20:24]
 
 
-SLOW = [pytest.param(level, marks=pytest.mark.slow) for level in (5, 6, 7)]
+SLOW = [
+    pytest.param(level, marks=[pytest.mark.slow, pytest.mark.timeout(600)], id=str(level))
+    for level in (5, 6, 7)
+]
 
 
 @pytest.mark.parametrize("level", [1, 2, 3, *SLOW])
