@@ -4,6 +4,7 @@ Exit codes: 0 done, 1 internal, 2 bad input, 3 this machine or its set-up, 4 not
 7 busy, 8 not reachable, 9 deadline, 130 stopped by a second Ctrl-C.
 """
 
+import gc
 import sys
 from typing import Annotated
 
@@ -80,3 +81,6 @@ def main() -> None:
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)
+    finally:
+        # All memory goes back at once. Looking for cycles in it first takes a server up to 0.4 s.
+        gc.freeze()

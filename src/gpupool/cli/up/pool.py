@@ -19,6 +19,7 @@ _READY_SECONDS: Final = 30.0
 _AGENT_GRACE: Final = 20.0
 _GRACE: Final = 8.0
 _TICK: Final = 0.25
+_STEP: Final = 0.02
 
 
 class Pool:
@@ -79,12 +80,18 @@ class Pool:
         """End everything in good order: gateway and agent, then control, which hears the goodbye; force what stays."""
         for child in (self.gateway, self.agent):
             child.stop(signal.SIGTERM)
-        self.agent.wait_gone(_AGENT_GRACE)
+        self._wait_goodbye()
         self.control.stop(signal.SIGTERM)
         deadline = time.monotonic() + _GRACE
-        for child in (self.gateway, self.control):
+        for child in (self.gateway, self.agent, self.control):
             child.wait_gone(deadline - time.monotonic())
         self.kill()
+
+    def _wait_goodbye(self) -> None:
+        """Block until the agent has taken its record away: then nothing runs and control knows, though it still exits."""
+        deadline, record = time.monotonic() + _AGENT_GRACE, self.plan.home.run / "agent.json"
+        while record.exists() and time.monotonic() < deadline and not self.agent.wait_gone(_STEP):
+            pass
 
     def kill(self) -> None:
         """End at once whatever still runs, then let the warden go."""

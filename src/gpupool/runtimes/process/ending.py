@@ -7,12 +7,14 @@ mark in its environment, and each is signalled by pidfd, so a reused pid is neve
 import asyncio
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
 from gpupool.core.processes import ProcessIdentity, boot_id
 from gpupool.runtimes.process.confinement import own_users
+from gpupool.runtimes.process.exits import ExitWatch
 from gpupool.runtimes.process.marks import find_marked
 from gpupool.runtimes.process.table import members, processes_of, read_table
 
@@ -86,12 +88,27 @@ async def _wait_gone(
 ) -> list[ProcessIdentity]:
     loop = asyncio.get_running_loop()
     deadline, pause = loop.time() + seconds, _POLL_SECONDS
-    while True:
-        found = await asyncio.to_thread(survivors, runs, placement_id, leader, uid)
-        left = deadline - loop.time()
-        if not found or left <= 0 or hurry.is_set():
-            return found
-        try:
-            await asyncio.wait_for(hurry.wait(), min(pause, left))
-        except TimeoutError:
-            pause = min(pause * _POLL_GROWTH, _POLL_MOST)
+    with ExitStack() as stack:
+        watch = None if leader is None else stack.enter_context(ExitWatch(leader))
+        while True:
+            found = await asyncio.to_thread(survivors, runs, placement_id, leader, uid)
+            left = deadline - loop.time()
+            if not found or left <= 0 or hurry.is_set():
+                return found
+            news: list[Coroutine[object, object, object]] = [hurry.wait()]
+            if watch is not None and leader in found:
+                news.append(watch.wait())
+            if not await _any_within(min(pause, left), news):
+                pause = min(pause * _POLL_GROWTH, _POLL_MOST)
+
+
+async def _any_within(seconds: float, news: Sequence[Coroutine[object, object, object]]) -> bool:
+    """Return as soon as one of ``news`` has come, at the latest after ``seconds``; False when none has."""
+    waits = [asyncio.ensure_future(one) for one in news]
+    try:
+        done, _ = await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for waiting in waits:
+            waiting.cancel()
+        await asyncio.wait(waits)
+    return bool(done)
