@@ -102,9 +102,9 @@ async def test_a_card_answers_what_is_worth_it_and_the_cpu_the_rest(checkout: Pa
         assert any(re.fullmatch(r"Using .+ \(OpenCL\)", line) for line in server.lines)
         await eventually(lambda: server.states("ready", "ready"), START_SECONDS)
         # The CPU is tried first, then the card, of which nothing is known.
-        proofs = [await server.prove(proof) for proof in mainnet.K32[:2]]
-        quality = await server.look_up(mainnet.K32[2])
-        again = await server.prove(mainnet.K32[0])
+        proofs = [await server.prove(proof) for proof in mainnet.K32[1:3]]
+        quality = await server.look_up(mainnet.K32[3])
+        again = await server.prove(mainnet.K32[1])
         view = await server.view()
     assert "(used_gpu = 0, is_fail = 0, engine = numba" in proofs[0]
     assert "(used_gpu = 1, is_fail = 0, engine = opencl" in proofs[1]

@@ -364,14 +364,14 @@ async def test_the_server_tells_what_it_is_and_learns_how_fast() -> None:
 
 
 async def test_what_was_answered_lately_needs_no_computing_unless_the_client_wants_it() -> None:
-    engine = ScriptedEngine()
+    engine, other = ScriptedEngine(), changed(plot_id="ab" * 32)
     async with stage(engine) as s:
         headers = {"Cache-Control": "max-age=0"}
         for _ in range(3):
-            async with s.http.post(s.url + "/v1/proofs", data=PROOF, headers=headers) as answer:
+            async with s.http.post(s.url + "/v1/proofs", data=other, headers=headers) as answer:
                 assert ProofReply.model_validate(await answer.json()).numbers() == known_proof().xs
         assert len(engine.asked) == 1
-        assert (await s.post("/v1/proofs", PROOF))[0] == 200
+        assert (await s.post("/v1/proofs", other))[0] == 200
         assert len(engine.asked) == 2
         async with s.http.get(s.url + "/v1/server") as answer:
             view = RecomputeServerView.model_validate(await answer.json())
@@ -381,6 +381,15 @@ async def test_what_was_answered_lately_needs_no_computing_unless_the_client_wan
     assert (view.answers.kept, view.answers.hits, view.answers.joined) == (1, 2, 0)
     assert [rate.level for rate in view.devices[0].rates] == [3]
     assert "gpupool_recompute_known_answers_total 2.0" in text
+
+
+async def test_the_shipped_proof_which_tools_measure_with_is_always_computed() -> None:
+    engine = ScriptedEngine()
+    async with stage(engine) as s:
+        for _ in range(2):
+            async with s.http.post(s.url + "/v1/proofs", data=PROOF, headers={"Cache-Control": ""}) as answer:
+                assert answer.status == 200
+    assert len(engine.asked) == 2
 
 
 async def test_outcomes_are_counted() -> None:

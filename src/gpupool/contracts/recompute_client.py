@@ -84,8 +84,6 @@ class RecomputeClient:
             "Content-Type": "application/json",
             REQUEST_ID_HEADER: new_id("req"),
             DEADLINE_HEADER: str(max(1, round(seconds * 1000))),
-            # Who asks with this client wants to know whether the server computes, not what it remembers.
-            "Cache-Control": "no-cache",
         }
         content = None if body is None else body.model_dump_json(exclude_none=True)
         timeout = httpx.Timeout(seconds + _GRACE_SECONDS, connect=self._http.timeout.connect)
