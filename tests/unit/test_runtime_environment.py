@@ -54,6 +54,15 @@ def test_without_a_gpu_no_gpu_is_visible(tmp_path: Path) -> None:
     assert built(tmp_path)["CUDA_VISIBLE_DEVICES"] == ""
 
 
+def test_our_recompute_server_is_kept_off_cards_that_it_has_no_claim_on(tmp_path: Path) -> None:
+    name, ours = "CHIAPOS_MAX_GPU_DEVICES", ("python", "-m", "gpupool", "recompute", "serve")
+    assert built(tmp_path, ours)[name] == "0"
+    assert built(tmp_path, ours, env={name: "1"})[name] == "1"
+    assert name not in built(tmp_path, ours, gpu_uuids=("GPU-a",))
+    assert name not in built(tmp_path, (*ours, "--external", "/bin/theirs"))
+    assert name not in built(tmp_path)
+
+
 def test_gpus_are_named_by_uuid_and_by_index_only_without_one(tmp_path: Path) -> None:
     both = built(tmp_path, gpu_indices=(0, 2), gpu_uuids=("GPU-a", "GPU-b"))
     assert both["CUDA_VISIBLE_DEVICES"] == "GPU-a,GPU-b"

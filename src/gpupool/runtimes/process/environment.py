@@ -99,6 +99,7 @@ def build_environment(
         "HF_HOME": str(home / ".cache" / "huggingface"),
         **{name: os.environ[name] for name in _PASSED_THROUGH if name in os.environ},
         **_identity_variables(around.identity(order)),
+        **_without_cards(order),
     }
     decided = {
         "HOME": str(home),
@@ -114,6 +115,14 @@ def build_environment(
         **({"GPUPOOL_MODEL": order.model_ref} if order.model_ref else {}),
     }
     return {**offered, **order.env, **decided, **marks(around.runs, order.placement_id)}
+
+
+def _without_cards(order: LaunchOrder) -> dict[str, str]:
+    """Return what keeps our recompute server, which else uses every card it sees, off cards it has no claim on."""
+    has_cards = bool(order.gpu_uuids or order.gpu_indices)
+    if has_cards or not is_ours(order) or "--external" in order.command:
+        return {}
+    return {"CHIAPOS_MAX_GPU_DEVICES": "0"}
 
 
 def _identity_variables(folders: tuple[Path, ...]) -> dict[str, str]:
