@@ -154,7 +154,7 @@ class HttpNode(Node):
         self.body: object = None
         self.headers: list[dict[str, str]] = []
         self.view: dict[str, object] = dict(VIEW)
-        self.proxy_header = ""
+        self.proxy_header = self.kinds_header = ""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
@@ -185,6 +185,7 @@ class HttpNode(Node):
     def _write(self, writer: asyncio.StreamWriter, status: int, body: object) -> None:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         extra = f"X-Gpupool-Proxy: {self.proxy_header}\r\n" if self.proxy_header else ""
+        extra += f"X-Gpupool-Kinds: {self.kinds_header}\r\n" if self.kinds_header else ""
         head = f"HTTP/1.1 {status} X\r\nContent-Type: application/json\r\n{extra}Content-Length: {len(data)}\r\n\r\n"
         writer.write(head.encode() + data)
 

@@ -229,6 +229,13 @@ class TestNodes:
             ):
                 assert (await operator.run("nodes", *words))[0] == code, words
 
+    async def test_a_proxy_is_not_added_to_itself(self) -> None:
+        async with operated("127.0.0.1:1") as operator:
+            code, words = await operator.run("nodes", "add", f"127.0.0.1:{operator.stage.port}")
+            assert code == 2
+            assert "is this proxy itself" in words
+            assert (await operator.states()).keys() == {"127.0.0.1:1"}
+
     async def test_of_two_proxies_one_is_named(self) -> None:
         async with operated("127.0.0.1:1") as one, operated("127.0.0.1:2") as two:
             code, message = await one.run("nodes", "list")

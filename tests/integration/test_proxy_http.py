@@ -196,6 +196,17 @@ async def test_a_node_that_has_this_proxy_behind_it_is_refused() -> None:
     assert circle.seen == []
 
 
+async def test_a_proxy_without_servers_is_told_and_forgotten_once_it_has_one() -> None:
+    empty = HttpNode()
+    empty.proxy_header, empty.kinds_header = "inst-other", ""
+    async with nodes(empty), proxy(empty) as stage:
+        node = stage.core.directory.nodes[empty.address]
+        await eventually(lambda: node.trouble, 20, "the empty proxy being noticed")
+        assert node.trouble == "it is a proxy, and no server behind it answers"
+        empty.kinds_header = "http"
+        await eventually(lambda: node.trouble is None, 20, "the proxy being of use")
+
+
 async def test_a_proxy_before_a_proxy_carries_both_protocols() -> None:
     ours, theirs = HttpNode(), FrameNode()
     async with nodes(ours, theirs), proxy(ours, theirs) as inner:

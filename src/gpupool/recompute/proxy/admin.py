@@ -9,8 +9,10 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from gpupool.core.errors import ConflictError, InvalidInputError, NotFoundError
+from gpupool.recompute.addresses import format_address, parse_address
 from gpupool.recompute.proxy.orders import Orders
 from gpupool.recompute.proxy.report import Report
+from gpupool.recompute.proxy.watching import is_own_address
 
 if TYPE_CHECKING:
     from gpupool.recompute.proxy.alerting import Alerting
@@ -24,8 +26,12 @@ _MOST_TOP_CLIENTS: Final = 50
 class Admin:
     """Answers the paths of the admin interface."""
 
-    def __init__(self, core: "ProxyCore", report: Report, orders: Orders, alerting: "Alerting") -> None:
+    def __init__(
+        self, core: "ProxyCore", report: Report, orders: Orders, alerting: "Alerting", port: int
+    ) -> None:
+        """``port`` is the one that clients use."""
         self._core = core
+        self._port = port
         self._report = report
         self._orders = orders
         self._alerting = alerting
@@ -67,10 +73,20 @@ class Admin:
         action = body.get("action")
         if action not in ACTIONS:
             raise InvalidInputError(f"An action is one of {', '.join(ACTIONS)}.")
+        if action == "add":
+            await self._refuse_itself(body["node"])
         given = {name: value for name, value in body.items() if name not in {"action", "node"}}
         name = await self._orders.change(action, body["node"], given)
         rows = [row for row in self._report.nodes() if row["name"] == name]
         return {"name": name, "node": rows[0] if rows else None}
+
+    async def _refuse_itself(self, node: str) -> None:
+        address = parse_address(node)
+        if address[1] == self._port and await is_own_address(address[0], self._core.settings.host):
+            raise InvalidInputError(
+                f"The node {format_address(address)} is this proxy itself.",
+                remedy="Name the real address and port of a server.",
+            )
 
     async def _top(self, query: dict[str, str], body: Any) -> object:
         rows = sorted(self._report.clients(), key=lambda row: -float(row["requests_per_second"]))

@@ -109,7 +109,7 @@ class State:
         self._port = port
         self._orders = orders.Orders(folder / orders.FILE, core.directory, core.keyring.check)
         self._memory = memory.Memory(folder / memory.FILE, core.tallies)
-        self._admin = Admin(core, report, self._orders, alerting)
+        self._admin = Admin(core, report, self._orders, alerting, port)
         self._token = secrets.token_urlsafe(32)
         self._server = AdminServer(self._token, self._admin.answer)
         self._admin_port = 0

@@ -103,14 +103,20 @@ class NodeWatch:
                 log.info("node_found", node=node.name, speaks=" ".join(sorted(finding.kinds)))
                 node.kinds, changed = finding.kinds, True
             finding = finding if not silent else Finding(reachable=True, why="it does not answer")
-        elif node.trouble is None:
-            node.trouble = finding.why
-            log.warning("node_unreachable", node=node.name, why=finding.why, remedy=finding.remedy)
+        if not finding.reachable or not (finding.kinds or node.kinds):
+            self._name_trouble(node, finding)
         if changed:
             core.nodes_changed()
         for dispatcher in core.dispatchers:
             if dispatcher.kind in node.kinds:
                 self._tell(dispatcher, node, well=finding.well)
+
+    def _name_trouble(self, node: Node, finding: Finding) -> None:
+        """Say why a node is of no use now, again where the reason is another one than before."""
+        why = finding.why if not finding.reachable else "it is a proxy, and no server behind it answers"
+        if why != node.trouble:
+            node.trouble = why
+            log.warning("node_unreachable", node=node.name, why=why, remedy=finding.remedy)
 
     def _tell(self, dispatcher: Dispatcher, node: Node, *, well: bool) -> None:
         now = self._core.clock()
