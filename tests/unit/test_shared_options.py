@@ -46,16 +46,8 @@ def test_the_help_shows_the_options_in_their_order() -> None:
     assert shown.index("--front") < shown.index("Behind.") < shown.index("--times")
 
 
-def test_the_server_and_its_drop_in_have_the_same_options_but_for_a_few() -> None:
+def test_the_server_has_every_option_of_its_drop_in() -> None:
     commands = vars(typer.main.get_command(recompute))["commands"]
     served = {name for option in commands["serve"].params for name in option.opts}
     dropped = {name for option in typer.main.get_command(dropin).params for name in option.opts}
-    assert dropped <= served
-    assert served - dropped == {
-        "--queue",
-        "--drain",
-        "--external",
-        "--memory-mb",
-        "--register",
-        "--log-level",
-    }
+    assert {"-p", "-r", "-G", "-O", "-g", "-c", "--token-file", "--client-ca"} <= dropped <= served
