@@ -45,6 +45,17 @@ def test_a_worker_that_was_slow_once_is_tried_again_after_a_while() -> None:
     rates.passed_over(C1, "nobody")
 
 
+def test_the_best_time_is_of_late() -> None:
+    rates = Rates()
+    rates.doubt(C3)
+    for seconds in (9.0, 4.0, 6.0):
+        rates.learn(C3, seconds, "cpu")
+    assert rates.best(C3, "cpu") == 4.0
+    for _ in range(8):
+        rates.learn(C3, 7.0, "cpu")
+    assert rates.best(C3, "cpu") == 7.0
+
+
 def test_what_nobody_believes_any_more_is_tried_again() -> None:
     rates = Rates()
     for _ in range(10):

@@ -5,7 +5,6 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpupool.recompute.server.rates import Rates
 from gpupool.recompute.server.restarts import Rest, RestartPolicy, Restarts
 from gpupool.recompute.server.watchdog import LOOKS, Watchdog
 
@@ -68,17 +67,8 @@ def test_a_crash_loop_never_starts_more_often_than_the_policy_allows(gaps: list[
         assert sum(first <= start < first + policy.window for start in starts) <= policy.quarantine_after
 
 
-def test_the_best_time_is_of_late_and_doubt_lets_it_be_tried_again() -> None:
-    rates = Rates()
-    assert rates.best("proof", 3) is None
-    rates.doubt("proof", 3)
-    for seconds in (9.0, 4.0, 6.0):
-        rates.learn("proof", 3, seconds)
-    assert rates.best("proof", 3) == 4.0
-    assert rates.best("quality", 3) is rates.best("proof", 4) is None
-    for _ in range(30):
-        rates.doubt("proof", 3)
-    assert (rates.best("proof", 3) or 9) < 0.2
-    for _ in range(8):
-        rates.learn("proof", 3, 7.0)
-    assert rates.best("proof", 3) == 7.0
+def test_one_that_answered_wrong_is_quarantined_at_once_and_on_trial_afterwards() -> None:
+    policy = RestartPolicy()
+    restarts = Restarts(policy)
+    assert restarts.died(0.0, 1e6, useless=True) == Rest(policy.quarantine, quarantined=True)
+    assert restarts.died(700.0, 5.0) == Rest(policy.quarantine, quarantined=True)

@@ -1,7 +1,8 @@
 """The engine on this machine's cores, and its self-test. Importing this module compiles nothing yet, but needs numba.
 
 Threads that call share one decompressor, which keeps memory for each of them and lets idle threads help. A recovered
-answer is truncated again and compared with the question, then judged by the verifier, which shares no join and no bit packing with the decompressor.
+answer is truncated again and compared with the question, then judged by the verifier, which shares no join and no bit
+packing with the decompressor.
 """
 
 import threading
