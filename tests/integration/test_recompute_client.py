@@ -55,8 +55,8 @@ async def test_the_servers_error_comes_back_as_itself(
 
 
 async def test_what_the_server_does_not_support_is_told(running: Stage) -> None:
-    with RecomputeClient(running.url) as client, pytest.raises(UnsupportedError, match="level 7"):
-        await asyncio.to_thread(client.recover_proof, demo_request().model_copy(update={"level": 7}))
+    with RecomputeClient(running.url) as client, pytest.raises(UnsupportedError, match="level 8"):
+        await asyncio.to_thread(client.recover_proof, demo_request().model_copy(update={"level": 8}))
 
 
 async def test_the_deadline_travels_with_the_request(engine: ScriptedEngine, running: Stage) -> None:
