@@ -1,7 +1,8 @@
 """A proxy that lives on control's feed: the pool places recompute servers, and nobody tells the proxy or a harvester.
 
-Control, agents, servers and proxy are real processes. A harvester asks all the time, and loses nothing while control
-is killed, a machine joins, and a machine leaves.
+Control, agents, servers and proxy are real processes, and each server takes TLS only, with the certificate that its node
+holds: the proxy learns that from the feed, and trusts the farm's authority alone. A harvester asks all the time, and
+loses nothing while control is killed, a machine joins, and a machine leaves.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ import httpx
 import pytest
 
 import mainnet
+from certificates import Authority
 from control_stage import a_client
 from gpupool.core.errors import GpupoolError
 from gpupool.core.files import ensure_private_dir, write_private
@@ -102,11 +104,20 @@ def member(role: str, arguments: list[str], folder: Path, **variables: str) -> M
     return Member(role, arguments, variables, folder / f"{role}.log")
 
 
-def second_machine(pool: LightPool, folder: Path) -> Member:
+def certify(home: Home, authority: Authority, name: str) -> None:
+    """Lay the certificate of a machine's recompute servers where its agent looks for it."""
+    folder = ensure_private_dir(ensure_private_dir(home.keys) / "recompute")
+    pair = authority.issue(name)
+    write_private(folder / "tls.pem", pair.certificate.read_text())
+    write_private(folder / "tls.key", pair.key.read_text())
+
+
+def second_machine(pool: LightPool, folder: Path, authority: Authority) -> Member:
     """An agent on a state folder of its own, which has nothing of the pool but the join token."""
     home = Home(folder / "second")
     share_kernels(home.root)
     ensure_private_dir(home.keys)
+    certify(home, authority, "second")
     write_private(home.keys / "join.token", (pool.home.keys / "join.token").read_text().strip())
     variables = {
         **pool.agent.env,
@@ -124,9 +135,10 @@ def more_than_half_a_node() -> int:
 
 
 async def test_servers_come_and_go_and_control_dies_and_no_look_up_is_lost(tmp_path: Path) -> None:
-    port = free_ports(1)[0]
+    port, authority = free_ports(1)[0], Authority(tmp_path)
     async with LightPool(tmp_path / "pool") as pool, a_client(f"http://127.0.0.1:{port}", {}) as http:
         share_kernels(pool.home.root)
+        certify(pool.home, authority, "first")
         await pool.start()
         await pool.deploy(
             "recompute",
@@ -145,14 +157,16 @@ async def test_servers_come_and_go_and_control_dies_and_no_look_up_is_lost(tmp_p
                 "1",
             ],
             health="/readyz",
+            tls=True,
             memory_mb=more_than_half_a_node(),
             start_timeout=180,
             concurrency=1,
         )
         await pool.try_once("POST", "/v1/workloads/recompute/scale", json={"wanted": 2})
         feed = ["--control", pool.url, "--token-file", str(pool.home.service_token)]
+        feed += ["--node-tls", str(authority.certificate)]
         proxy = member("proxy", ["recompute", "proxy", "-p", str(port), *feed], tmp_path)
-        second = second_machine(pool, tmp_path)
+        second = second_machine(pool, tmp_path, authority)
         nodes = Nodes(http)
         proxy.start()
         try:
@@ -161,6 +175,8 @@ async def test_servers_come_and_go_and_control_dies_and_no_look_up_is_lost(tmp_p
                 await harvester.more()
                 (first,) = await nodes.used(1)
                 harvester.faults.clear()
+                with pytest.raises(httpx.TransportError):
+                    await http.get(f"http://{first}/readyz")
 
                 pool.control.kill()
                 await harvester.more()
