@@ -10,6 +10,8 @@ from gpupool.recompute.server.tickets import Ticket
 
 _PAIRS_LOG: Final[dict[Kind, int]] = {"proof": 6, "quality": 2}
 """Base-2 logarithm of how many buckets are computed: 64 for a proof, 4 for a quality."""
+LEAST_BITS: Final = 10
+"""Dropped bits of the smallest buckets that the kernels join."""
 CARD_TRIES: Final = 2
 """Cards that may fail over one question; then it is the CPU's."""
 
@@ -25,7 +27,7 @@ class Suitability:
         """Tell whether a worker takes a question; ``with_cpu``: a CPU worker takes questions, too."""
         if plan.kind == "cpu":
             return True
-        if ticket.question.k != K:
+        if ticket.question.k != K or ticket.question.bits < LEAST_BITS:
             return False
         if not with_cpu:
             return True
