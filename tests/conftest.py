@@ -27,10 +27,14 @@ hypothesis.settings.load_profile("gpupool")
 _TIERS = ("unit", "contract", "integration", "browser", "chaos")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run quick tiers first, so that a plain mistake shows in the first minute."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Run quick tiers first, so that a plain mistake shows in the first minute.
+
+    With several workers the longest files come first instead: one that begins last would keep a worker busy alone.
+    """
     order = {CHECKOUT / "tests" / tier: number for number, tier in enumerate(_TIERS)}
-    items.sort(key=lambda item: order.get(item.path.parent, len(_TIERS)))
+    parallel = hasattr(config, "workerinput")
+    items.sort(key=lambda item: order.get(item.path.parent, len(_TIERS)), reverse=parallel)
 
 
 def pytest_collection_finish() -> None:
