@@ -31,7 +31,8 @@ COMMANDS = {
     "GPUPOOL_CONTROL_URL": "Address of control; left out, the one that runs from the state folder.",
     "GPUPOOL_TOKEN": "Operator token; left out, `keys/operator.token` of the state folder.",
     "GPUPOOL_PYTHON": "The Python that `./up` makes its environment with; left out, the first fitting one.",
-    "GPUPOOL_CLIENT_TLS": "`1`: hosts of `CHIAPOS_RECOMPUTE_HOST` are asked over TLS.",
+    "GPUPOOL_CLIENT_TLS": "`1`: hosts of `CHIAPOS_RECOMPUTE_HOST` are asked over TLS. `sha256:HEX`: so they are, and only"
+    " the certificate with this fingerprint counts, for `https` hosts of commands too.",
     "GPUPOOL_CLIENT_TLS_CA": "Authority (PEM) that recompute servers and proxies are checked against; left out, this"
     " machine's.",
     "GPUPOOL_CLIENT_TLS_CERT": "Certificate (PEM) that recompute clients show.",

@@ -14,7 +14,8 @@ import structlog
 
 from certificates import Authority, Pair
 from gpupool.core.errors import EnvironmentProblemError, InvalidInputError
-from gpupool.recompute.proxy import border, clients, dispatching, frame_clients, http_clients, trust, watching
+from gpupool.recompute import renewing
+from gpupool.recompute.proxy import border, clients, dispatching, frame_clients, http_clients, watching
 from gpupool.recompute.proxy.border import BorderFiles
 from gpupool.recompute.proxy.trust import Trust, trust_of
 from polling import eventually
@@ -29,7 +30,7 @@ Lines = list[structlog.typing.EventDict]
 def lines(monkeypatch: pytest.MonkeyPatch) -> Lines:
     """What the proxy logs."""
     capture = structlog.testing.LogCapture()
-    for module in (border, clients, dispatching, frame_clients, http_clients, trust, watching):
+    for module in (border, clients, dispatching, frame_clients, http_clients, renewing, watching):
         monkeypatch.setattr(module, "log", structlog.wrap_logger(None, processors=[capture]))
     return capture.entries
 
@@ -299,7 +300,7 @@ async def test_a_client_that_does_not_trust_the_proxy_is_told_on_the_proxys_side
 async def test_a_renewed_certificate_is_taken_while_connections_live_on(
     authority: Authority, monkeypatch: pytest.MonkeyPatch, lines: Lines
 ) -> None:
-    monkeypatch.setattr(trust, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(renewing, "LOOK_SECONDS", 0.0)
     first, second = authority.issue("first"), authority.issue("second")
     context = ssl.create_default_context(cafile=str(authority.certificate))
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import socket
 import ssl
 from collections.abc import AsyncIterator
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from certificates import Authority
 from gpupool.core.errors import EnvironmentProblemError, InvalidInputError
 from gpupool.core.listening import bind
+from gpupool.recompute import renewing
 from gpupool.recompute.credentials import is_loopback, read_tokens, tls_files
 from gpupool.recompute.demo import demo_request
 from gpupool.recompute.server import doorway
@@ -205,6 +207,33 @@ def test_old_tls_is_refused(authority: Authority) -> None:
     files = tls_files(pair.certificate, pair.key, None)
     assert files is not None
     assert files.context().minimum_version is ssl.TLSVersion.TLSv1_2
+
+
+async def test_a_renewed_certificate_is_taken_while_connections_live_on(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(renewing, "LOOK_SECONDS", 0.0)
+    context = ssl.create_default_context(cafile=str(authority.certificate))
+
+    async def connect(s: Stage) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, str]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", s.port, ssl=context)
+        return reader, writer, writer.get_extra_info("peercert")["serialNumber"]
+
+    async def shown(s: Stage) -> str:
+        _, writer, serial = await connect(s)
+        writer.transport.abort()
+        return serial
+
+    async with encrypted(authority) as s:
+        reader, writer, before = await connect(s)
+        renewed = authority.issue("renewed")
+        os.replace(renewed.key, authority.folder / "server.key")
+        assert await shown(s) == before, "key and certificate do not belong together yet"
+        os.replace(renewed.certificate, authority.folder / "server.pem")
+        assert await shown(s) != before
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        writer.transport.abort()
 
 
 async def test_a_broken_handshake_is_one_line(authority: Authority, lines: Lines) -> None:

@@ -1,5 +1,7 @@
 """From our client over a proxy to a server, each hop over TLS; what is wrong is named by `doctor` on the client's side."""
 
+import hashlib
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -8,9 +10,10 @@ import pytest
 
 from certificates import Authority
 from gpupool.cli.checks.recompute import check_hosts
-from gpupool.core.errors import EnvironmentProblemError, InvalidInputError
+from gpupool.core.errors import EnvironmentProblemError, GpupoolError, InvalidInputError
 from gpupool.recompute.client import AsyncClient
 from gpupool.recompute.client.checking import check_host
+from gpupool.recompute.client.contact import Found, contact
 from gpupool.recompute.client.credentials import Credentials
 from gpupool.recompute.client.hosts import Host
 from gpupool.recompute.client.options import ClientOptions
@@ -129,3 +132,48 @@ def test_credentials_come_from_files_that_are_private(tmp_path: Path) -> None:
         Credentials.from_environment({"GPUPOOL_CLIENT_TLS": "perhaps"})
     with pytest.raises(EnvironmentProblemError):
         Credentials.from_environment({"GPUPOOL_CLIENT_TLS_CA": str(tmp_path / "none")})
+
+
+async def asked(environment: dict[str, str], seconds: int = 30) -> tuple[int, ...]:
+    """Return what a harvester with these variables is answered in time."""
+    credentials = Credentials.from_environment(environment)
+    options = ClientOptions.from_environment(
+        {"CHIAPOS_RECOMPUTE_TIMEOUT": str(1000 * seconds), **environment}, tls=credentials.hosts_speak_tls
+    )
+    async with AsyncClient(options, token=credentials.token, tls=credentials.tls) as client:
+        return tuple((await client.ask(question_of(demo_request()))).numbers)
+
+
+async def test_a_pinned_certificate_counts_whatever_its_name_and_no_other_gets_the_token(
+    tmp_path: Path,
+) -> None:
+    authority = Authority(tmp_path)
+    async with chain(tmp_path, authority, host="elsewhere") as front:
+        fingerprint = hashlib.sha256(
+            ssl.PEM_cert_to_DER_cert((tmp_path / "proxy.pem").read_text())
+        ).hexdigest()
+        environment = variables(front, tmp_path, authority)
+        del environment["GPUPOOL_CLIENT_TLS_CA"]
+        pinned = {**environment, "GPUPOOL_CLIENT_TLS": f"sha256:{fingerprint}"}
+        assert await asked(pinned) == tuple(known_proof().xs)
+        contacted = await contact(
+            Host("localhost", front.port, tls=True), 10, Credentials.from_environment(pinned)
+        )
+        assert contacted.found is Found.SERVER
+
+        wrong = {**environment, "GPUPOOL_CLIENT_TLS": "sha256:" + "00" * 32}
+        with pytest.raises(GpupoolError, match=f"another certificate than the pinned one .*{fingerprint}"):
+            await asked(wrong, seconds=2)
+        contacted = await contact(
+            Host("localhost", front.port, tls=True), 10, Credentials.from_environment(wrong)
+        )
+        assert contacted.found is Found.NOT_TRUSTED
+        assert "GPUPOOL_CLIENT_TLS=sha256:" in (contacted.remedy or "")
+
+
+def test_a_pin_is_whole_and_excludes_an_authority(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="no fingerprint"):
+        Credentials.from_environment({"GPUPOOL_CLIENT_TLS": "sha256:abcd"})
+    both = {"GPUPOOL_CLIENT_TLS": "sha256:" + "ab" * 32, "GPUPOOL_CLIENT_TLS_CA": str(tmp_path / "ca.pem")}
+    with pytest.raises(InvalidInputError, match="both are given"):
+        Credentials.from_environment(both)

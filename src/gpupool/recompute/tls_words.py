@@ -47,8 +47,8 @@ def of_certificate(error: ssl.SSLCertVerificationError) -> Words:
     if code == _SELF_SIGNED:
         return Words(
             "has a certificate that is signed by itself, so nobody vouches for it",
-            "Give a copy of that certificate as the authority (--tls-ca FILE; for a proxy's node tls=FILE, or its "
-            "fingerprint with tls=sha256:HEX).",
+            "Give a copy of that certificate as the authority (--tls-ca FILE; for a proxy's node tls=FILE), or its "
+            "fingerprint (GPUPOOL_CLIENT_TLS=sha256:HEX; for a proxy's node tls=sha256:HEX).",
         )
     if code in _UNKNOWN:
         return Words("has a certificate of an authority that is not trusted here", _CA_REMEDY)
@@ -68,7 +68,8 @@ def of_asking(error: OSError) -> Words:
     if isinstance(error, PinMismatchError):
         return Words(
             f"has another certificate than the pinned one ({error.args[-1]})",
-            "If it was renewed, put its new fingerprint into tls=sha256:HEX; else somebody else answers there.",
+            "If it was renewed, put its new fingerprint into GPUPOOL_CLIENT_TLS=sha256:HEX (for a proxy's node "
+            "tls=sha256:HEX); else somebody else answers there.",
         )
     alert = _alert(error)
     if alert == "CERTIFICATE_REQUIRED":
@@ -106,7 +107,7 @@ def of_answering(error: OSError) -> Words:
     if alert == "CERTIFICATE_EXPIRED":
         return Words(
             "does not accept this certificate: it has expired",
-            "Renew it; a proxy takes the new files as they are written, a server at its next start.",
+            "Renew it; the new files count as soon as they are written over the old ones.",
         )
     return Words(
         f"failed in the TLS handshake ({getattr(error, 'reason', None) or error})",

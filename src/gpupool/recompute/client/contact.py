@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from gpupool.contracts.recompute import SERVER_PATH, RecomputeServerView
 from gpupool.recompute.client.credentials import Credentials
 from gpupool.recompute.client.hosts import Host
-from gpupool.recompute.tls_words import of_asking, of_certificate
+from gpupool.recompute.tls_words import PinMismatchError, of_asking, of_certificate
 
 _HEAD_LIMIT: Final = 16 * 1024
 _BODY_LIMIT: Final = 256 * 1024
@@ -71,6 +71,8 @@ async def contact(host: Host, seconds: float, credentials: Credentials) -> Conta
         return Contact(host, Found.NOT_TRUSTED, f"it {words.what}", remedy=words.remedy)
     except ssl.SSLError as error:
         words = of_asking(error)
+        if isinstance(error, PinMismatchError):
+            return Contact(host, Found.NOT_TRUSTED, f"it {words.what}", remedy=words.remedy)
         found = Found.WANTS_CERTIFICATE if "client certificate" in words.what else Found.WANTS_PLAIN
         return Contact(host, found, error.reason or str(error), remedy=words.remedy)
     except ConnectionRefusedError:

@@ -9,6 +9,7 @@ from typing import Final, Self
 
 from gpupool.core.errors import EnvironmentProblemError, InvalidInputError
 from gpupool.recompute.credentials import read_tokens, show
+from gpupool.recompute.pinning import MARK, PinnedContext, pin_of
 
 PREFIX: Final = "GPUPOOL_CLIENT_"
 TLS: Final = "TLS"
@@ -42,19 +43,27 @@ class Credentials:
         certificate: Path | None = None,
         key: Path | None = None,
         hosts_speak_tls: bool = False,
+        pin: bytes | None = None,
     ) -> Self:
         """Read the first line of the token file, and make a TLS context that trusts ``ca`` (PEM) alone.
 
         ``certificate`` and ``key`` (PEM) are shown to servers that ask. Token and key are for their owner's eyes only.
-        Raises EnvironmentProblemError where a file cannot be used, InvalidInputError where one of the pair is missing.
+        With ``pin`` (SHA-256 of a certificate) that one alone counts, whoever signed it.
+        Raises EnvironmentProblemError where a file cannot be used, InvalidInputError where one of the pair is missing,
+        or both ``ca`` and ``pin`` are given.
         """
         if (certificate is None) != (key is None):
             raise InvalidInputError(
                 "A client certificate needs its key.", remedy="Give --tls-cert and --tls-key together."
             )
+        if ca is not None and pin is not None:
+            raise InvalidInputError(
+                "Hosts are trusted by an authority or by a fingerprint, and both are given.",
+                remedy=f"Leave out --tls-ca and {PREFIX}TLS_CA, or set {PREFIX}{TLS} to 1.",
+            )
         context = None
-        if ca is not None or certificate is not None:
-            context = _context(ca)
+        if ca is not None or certificate is not None or pin is not None:
+            context = _context(ca) if pin is None else PinnedContext(pin)
             if certificate is not None and key is not None:
                 show(context, certificate, key)
         token = None if token_file is None else read_tokens(token_file)[0]
@@ -64,27 +73,32 @@ class Credentials:
     def from_environment(cls, environment: Mapping[str, str] | None = None, **given: Path | None) -> Self:
         """Read what the ``GPUPOOL_CLIENT_*`` variables name; what is ``given`` (as for `read`) counts more.
 
-        Raises as `read`, and InvalidInputError where ``GPUPOOL_CLIENT_TLS`` is neither yes nor no.
+        Raises as `read`, and InvalidInputError where ``GPUPOOL_CLIENT_TLS`` is neither yes, no nor a fingerprint.
         """
         variables = os.environ if environment is None else environment
         files: dict[str, Path | None] = {}
         for name, variable in FILES.items():
             text = variables.get(PREFIX + variable, "").strip()
             files[name] = given.get(name) or (Path(text) if text else None)
-        return cls.read(**files, hosts_speak_tls=hosts_speak_tls(variables))
+        word = variables.get(PREFIX + TLS, "").strip()
+        pin = pin_of(word) if word.startswith(MARK) else None
+        return cls.read(**files, hosts_speak_tls=hosts_speak_tls(variables), pin=pin)
 
 
 def hosts_speak_tls(environment: Mapping[str, str] | None = None) -> bool:
-    """Tell whether hosts without a scheme are asked over TLS; raises InvalidInputError where the variable is neither."""
+    """Tell whether hosts without a scheme are asked over TLS; raises InvalidInputError where that is not told."""
     return _switch((os.environ if environment is None else environment).get(PREFIX + TLS, ""))
 
 
 def _switch(text: str) -> bool:
     word = text.strip().lower()
+    if word.startswith(MARK):
+        return True
     if word in _ON | _OFF:
         return word in _ON
     raise InvalidInputError(
-        f"{PREFIX}{TLS} is {text[:40]!r}, which is neither yes nor no.", remedy="Write 1 or 0."
+        f"{PREFIX}{TLS} is {text[:40]!r}, which is neither yes nor no.",
+        remedy=f"Write 1, 0, or {MARK} and the fingerprint of the only certificate that counts.",
     )
 
 

@@ -16,7 +16,7 @@ import structlog
 
 from gpupool.core.errors import InvalidInputError
 from gpupool.recompute.credentials import TlsFiles, is_loopback, knows, read_tokens, tls_files
-from gpupool.recompute.proxy.trust import Renewed
+from gpupool.recompute.renewing import Renewed
 
 OPEN_PATHS: Final = frozenset({b"/healthz", b"/readyz"})
 """Whoever watches the process has no secret of its clients."""

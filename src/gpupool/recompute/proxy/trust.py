@@ -4,24 +4,18 @@ One grammar for the command line, the file of nodes and the proxy's defaults. Co
 once for all nodes that share them, and anew when the files change.
 """
 
-import re
 import ssl
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from typing import Final
 
-import structlog
-
-from gpupool.core.errors import EnvironmentProblemError, GpupoolError, InvalidInputError
+from gpupool.core.errors import EnvironmentProblemError, InvalidInputError
 from gpupool.recompute.credentials import read_tokens, show
+from gpupool.recompute.pinning import MARK, pin_of
+from gpupool.recompute.renewing import Renewed
 
-LOOK_SECONDS: Final = 1.0
-"""Between two looks at a file that may have changed."""
 OPTION_WORDS: Final = "plain, tls, tls=CA_FILE, tls=sha256:HEX, server-name=, cert=, key= or token-file="
-_PIN: Final = re.compile(r"sha256:((?:[0-9a-fA-F]{2}:?){32})")
-_T = TypeVar("_T")
-log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,54 +82,9 @@ def trust_of(words: Iterable[str], default: Trust) -> Trust:
 def _with_tls(trust: Trust, value: str) -> Trust:
     if value in {"", "system"}:
         return replace(trust, tls=True, ca=None, pin=None)
-    if not value.startswith("sha256:"):
+    if not value.startswith(MARK):
         return replace(trust, tls=True, ca=Path(value), pin=None)
-    match = _PIN.fullmatch(value)
-    if match is None:
-        raise InvalidInputError(
-            f"{value[:80]!r} is no fingerprint.",
-            remedy="Write sha256: and the 64 hexadecimal digits that `openssl x509 -noout -fingerprint -sha256 -in "
-            "FILE` prints.",
-        )
-    return replace(trust, tls=True, ca=None, pin=bytes.fromhex(match[1].replace(":", "")))
-
-
-class Renewed(Generic[_T]):
-    """Something made of files; made anew, without a break, once they have changed."""
-
-    def __init__(self, paths: tuple[Path, ...], make: Callable[[], _T], clock: Callable[[], float]) -> None:
-        """Make it; raises what ``make`` raises."""
-        self._paths, self._make, self._clock = paths, make, clock
-        self._stamps = self._look()
-        self._looked = clock()
-        self._made = make()
-
-    def get(self) -> _T:
-        """Return the newest that could be made; files that are of no use are told once and change nothing."""
-        now = self._clock()
-        if now - self._looked < LOOK_SECONDS:
-            return self._made
-        self._looked = now
-        stamps = self._look()
-        if stamps != self._stamps:
-            self._stamps = stamps
-            try:
-                self._made = self._make()
-                log.info("files_renewed", files=[str(path) for path in self._paths])
-            except GpupoolError as error:
-                log.warning("renewal_refused", why=error.message, remedy=error.remedy)
-        return self._made
-
-    def _look(self) -> list[tuple[int, int, int] | None]:
-        return [_stamp(path) for path in self._paths]
-
-
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return replace(trust, tls=True, ca=None, pin=pin_of(value))
 
 
 class Keyring:

@@ -57,13 +57,16 @@ class Doorway:
         self,
         listener: socket.socket,
         protocol: Callable[[], asyncio.Protocol],
-        tls: ssl.SSLContext | None,
+        tls: Callable[[], ssl.SSLContext] | None,
         *,
         head_seconds: float,
         has_room: Callable[[], bool],
         frames: Callable[[], asyncio.Protocol] | None = None,
     ) -> None:
-        """``frames``: makes protocols for Gigahorse clients; without it they are turned away."""
+        """``tls``: gives what a connection begins with, asked for each, as certificates are renewed.
+
+        ``frames``: makes protocols for Gigahorse clients; without it they are turned away.
+        """
         self._listener, self._protocol, self._tls = listener, protocol, tls
         self._head_seconds, self._has_room, self._frames = head_seconds, has_room, frames
         self._undecided: dict[asyncio.Task[None], None] = {}
@@ -146,10 +149,11 @@ class Doorway:
 
     async def _hand_over(self, connection: socket.socket, client: str) -> None:
         loop = asyncio.get_running_loop()
-        seconds = None if self._tls is None else self._head_seconds
+        tls = None if self._tls is None else self._tls()
+        seconds = None if tls is None else self._head_seconds
         try:
             await loop.connect_accepted_socket(
-                self._protocol, connection, ssl=self._tls, ssl_handshake_timeout=seconds
+                self._protocol, connection, ssl=tls, ssl_handshake_timeout=seconds
             )
         except OSError as error:
             words = of_answering(error)

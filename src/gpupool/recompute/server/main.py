@@ -9,6 +9,7 @@ import asyncio
 import os
 import socket
 import sys
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from importlib.util import find_spec
@@ -28,6 +29,7 @@ from gpupool.core.processes import identify_self
 from gpupool.core.records import ProcessRecord
 from gpupool.devices.recovery.choosing import MAKERS, Maker
 from gpupool.recompute.credentials import is_loopback, read_tokens, tls_files
+from gpupool.recompute.renewing import Renewed
 from gpupool.recompute.server.app import RecomputeServer
 from gpupool.recompute.server.banner import device_lines, listening_line, processor_name, say
 from gpupool.recompute.server.cards import CardChoices, Found, find_cards, notices, use_cards
@@ -154,7 +156,7 @@ async def listening(
     EnvironmentProblemError or InvalidInputError where files of tokens or TLS cannot be used.
     """
     files = tls_files(settings.recompute_tls_cert, settings.recompute_tls_key, settings.recompute_client_ca)
-    tls = None if files is None else files.context()
+    context = None if files is None else Renewed(files.paths, files.context, time.monotonic)
     tokens = () if settings.recompute_token_file is None else read_tokens(settings.recompute_token_file)
     queue = WorkQueue(crew, settings.recompute_queue_room, suitability=suitability)
     server = RecomputeServer(
@@ -172,7 +174,7 @@ async def listening(
     doorway = Doorway(
         listener,
         connections(http, refuse_head, access_log=None, keepalive_timeout=settings.recompute_idle_seconds),
-        tls,
+        None if context is None else context.get,
         head_seconds=min(_HEAD_SECONDS, settings.recompute_idle_seconds),
         has_room=lambda: len(http.connections) < settings.recompute_connections,
     )
