@@ -23,6 +23,8 @@ TRANSLATED = [
     "tutorials/first-pool.md",
     "tutorials/hundred-harvesters.md",
     "how-to/harvester-setup.md",
+    "how-to/secure-recompute.md",
+    "how-to/watch-a-proxy.md",
 ]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
