@@ -107,19 +107,29 @@ working() {
 
 end_spinner() {
     if [ -n "$spinner" ]; then
-        kill "$spinner" 2>/dev/null || true
+        # SIGKILL: a forked shell loses any other signal that reaches it before it has put the traps aside.
+        kill -KILL "$spinner" 2>/dev/null || true
         wait "$spinner" 2>/dev/null || true
         spinner=
     fi
 }
 
+end_child() {
+    # Again and again, for the reason given in end_spinner, and by force after ten seconds.
+    signals=0
+    while [ -n "$child" ] && kill -0 "$child" 2>/dev/null; do
+        if [ "$signals" -lt 50 ]; then signal=TERM; else signal=KILL; fi
+        kill -"$signal" -- "-$child" 2>/dev/null || kill -"$signal" "$child" 2>/dev/null || true
+        signals=$((signals + 1))
+        sleep 0.2 >/dev/null 2>&1 || sleep 1
+    done
+    child=
+}
+
 clean_up() {
     status=$?
     trap - EXIT
-    if [ -n "$child" ]; then
-        kill -TERM -- "-$child" 2>/dev/null || kill -TERM "$child" 2>/dev/null || true
-        wait "$child" 2>/dev/null || true
-    fi
+    end_child
     end_spinner
     if [ -n "$unfinished" ]; then rm -rf "$venv"; fi
     exit "$status"
