@@ -68,6 +68,10 @@ def ready():
 while not ready(): time.sleep(0.1)
 """
 """Ends once a server of ours says that it is ready."""
+_REQUEST = re.compile(
+    r"^\[(\d+)\] Request .*forwarded to node (\S+) .*ms = ([\d.]+), tries = 1, result = ok", re.MULTILINE
+)
+_LISTENING = re.compile(r"^listening since ([\d.]+)", re.MULTILINE)
 _FORWARDED = re.compile(r"forwarded to node (\S+) .*result = ok")
 
 
@@ -238,6 +242,18 @@ class Farm:
         for node in _FORWARDED.findall(self.services[proxy].log.read_text(errors="replace")):
             counts[node] = counts.get(node, 0) + 1
         return counts
+
+    def took_part_after(self, proxy: str, server: str) -> float:
+        """Return how many seconds after a Gigahorse server began to listen it was given its first request.
+
+        Both ends of the time are of the same clock: the server's line, and the proxy's line about that request, less the
+        time that it took.
+        """
+        since = float(_LISTENING.findall(self.services[server].log.read_text())[-1])
+        node = self._seen_from(PROXIES[proxy], server)
+        lines = _REQUEST.findall(self.services[proxy].log.read_text(errors="replace"))
+        asked = [int(told) / 1000 - float(ms) / 1000 for told, name, ms in lines if name == node]
+        return min(at for at in asked if at > since) - since
 
     async def carried(self, count: int, loads: Sequence[str] = LOADS) -> None:
         """Return once every load has been answered ``count`` times more."""

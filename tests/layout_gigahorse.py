@@ -86,6 +86,7 @@ class GigahorseClient:
 
 async def _run(name: str, port: int, seconds: float) -> None:
     server = await asyncio.start_server(GigahorseServer(name, seconds).serve, "0.0.0.0", port)
+    print(f"listening since {time.time():.3f}", flush=True)
     await server.serve_forever()
 
 
