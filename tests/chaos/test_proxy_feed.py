@@ -53,7 +53,7 @@ class Asking:
                     self.faults.append(error.message)
                 await asyncio.sleep(0.05)
 
-    async def more(self, count: int = 20) -> None:
+    async def more(self, count: int = 8) -> None:
         """Return after so many answers more."""
         had = self.answered
         await eventually(lambda: self.answered >= had + count, PATIENCE, "the harvester being answered")
