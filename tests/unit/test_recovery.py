@@ -44,14 +44,24 @@ def test_every_proof_comes_back_from_level_1(decompressor: Decompressor, proof: 
     assert recovered(decompressor, proof, 1) == proof.xs
 
 
-@pytest.mark.parametrize("proof", mainnet.K32[:8], ids=lambda proof: proof.plot_id.hex()[:8])
-def test_proofs_come_back_from_level_3(decompressor: Decompressor, proof: KnownProof) -> None:
+@pytest.mark.parametrize("proof", mainnet.K32, ids=lambda proof: proof.plot_id.hex()[:8])
+def test_every_proof_comes_back_from_level_3(decompressor: Decompressor, proof: KnownProof) -> None:
     assert recovered(decompressor, proof, 3) == proof.xs
 
 
 @pytest.mark.parametrize("level", [2, 4, 5, 6, 7])
 def test_a_proof_comes_back_from_the_other_levels(decompressor: Decompressor, level: int) -> None:
     assert recovered(decompressor, mainnet.K32[9], level) == mainnet.K32[9].xs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", [5, 7])
+@pytest.mark.parametrize("proof", mainnet.K32[10:18], ids=lambda proof: proof.plot_id.hex()[:8])
+def test_more_proofs_come_back_from_high_levels(
+    decompressor: Decompressor, proof: KnownProof, level: int
+) -> None:
+    """Each takes up to two seconds of a core."""
+    assert recovered(decompressor, proof, level) == proof.xs
 
 
 def test_levels_may_change_from_one_request_to_the_next(decompressor: Decompressor) -> None:
