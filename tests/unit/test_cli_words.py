@@ -118,8 +118,19 @@ class TestEvents:
         events_command.events(after=2, limit=3)
         told = capsys.readouterr()
         assert [line.split()[0] for line in told.out.splitlines()] == ["3", "4", "5"]
-        assert "5 newer events" in told.err
+        assert "Newer events may follow" in told.err
         assert "--after 5" in told.err
+
+    def test_after_a_number_the_pool_is_not_asked_how_many_there_are(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        @contextmanager
+        def connected(_: str | None) -> Iterator[SimpleNamespace]:
+            yield SimpleNamespace(events=lambda **_: [])
+
+        monkeypatch.setattr(events_command, "connect", connected)
+        events_command.events(after=7)
+        assert capsys.readouterr() == ("", "")
 
     def test_says_nothing_where_all_are_shown(self, capsys: pytest.CaptureFixture[str]) -> None:
         events_command.events()

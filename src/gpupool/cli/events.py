@@ -25,8 +25,8 @@ def events(
     Examples: `gpupool events --limit 20` · `gpupool events --after 0` · `gpupool events --follow --json`
     """
     with connect(control) as client:
-        newest = client.pool().last_event_seq
-        seen = max(0, newest - limit) if after is None else after
+        # Only the newest ones need to know how many there are.
+        seen = max(0, client.pool().last_event_seq - limit) if after is None else after
         if after is None and seen:
             _note(f"{seen} older events are not shown; `gpupool events --after 0` begins with the first.")
         while True:
@@ -39,8 +39,8 @@ def events(
                 typer.echo(event.model_dump_json() if as_json else _line(event))
             if not follow:
                 break
-        if after is not None and seen < newest:
-            _note(f"{newest - seen} newer events are not shown; `gpupool events --after {seen}` goes on.")
+        if after is not None and len(batch) == limit:
+            _note(f"Newer events may follow; `gpupool events --after {seen}` goes on.")
 
 
 def _line(event: "EventView") -> str:
