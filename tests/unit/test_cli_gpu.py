@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from gpupool.catalog import Catalog
+from gpupool.catalog.columns import COLUMNS
 from gpupool.cli.gpu import app
 from gpupool.devices import DeviceFacts
 from gpupool.devices.stand_in import StandInProbe
@@ -146,6 +147,20 @@ def test_filters_and_sorting_of_the_catalog() -> None:
     assert [row["short_ref"] for row in rows] == ["a100_40gb", "a6000", "a40"]
     assert json.loads(_run("catalog", "--group", "voodoo", "--json")) == []
     assert "Loosen a filter" in _run("catalog", "--group", "voodoo")
+
+
+def test_an_unknown_name_is_answered_with_the_nearest() -> None:
+    assert "--arch 'ampre' fits none; the nearest are Ampere." in _joined(_run("catalog", "--arch", "ampre"))
+    told = _joined(_run("catalog", "--vendor", "voodoo"))
+    assert "--vendor 'voodoo' fits none; there are amd, nvidia." in told
+    assert "fits none" not in _run("catalog", "--arch", "ampere", "--min-memory", "9999")
+
+
+def test_columns_to_sort_by_are_named_as_shown() -> None:
+    for column in COLUMNS:
+        by_title = _run("catalog", "--sort", column.title, "--json")
+        assert by_title == _run("catalog", "--sort", column.key, "--json")
+        assert by_title == _run("catalog", "--sort", column.title.upper(), "--json")
 
 
 def test_unknown_is_null_in_json() -> None:

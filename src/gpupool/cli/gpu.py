@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from gpupool.catalog.columns import Column
+    from gpupool.catalog.columns import Column, Filter
     from gpupool.catalog.models import GpuModel
     from gpupool.devices.inventory import InventoryEntry
     from gpupool.devices.probe import DeviceFacts
@@ -100,11 +100,30 @@ def show_catalog(
     console = _console()
     if not models:
         console.print("No model of the catalog fits. Loosen a filter; without any, all models are shown.")
+        for hint in _unknown_words(wanted, list(Catalog.load())):
+            console.print(hint, highlight=False, markup=False)
         return
     _print_table(console, _catalog_table(models, [c for c in COLUMNS if wide or c.essential]), widen=wide)
     refused = [model.short_ref for model in models if not model.enabled]
     if refused:
         console.print(f"Listed, but not taken by the validator: {', '.join(refused)}.", highlight=False)
+
+
+def _unknown_words(wanted: Filter, models: Sequence[GpuModel]) -> Iterable[str]:
+    """Yield, for each text that fits no model at all, the nearest words that do, or all there are."""
+    from difflib import get_close_matches
+
+    for option, text, shown in (
+        ("--group", wanted.group, [model.group for model in models]),
+        ("--arch", wanted.architecture, [model.architecture for model in models]),
+        ("--vendor", wanted.vendor, [model.vendor for model in models]),
+    ):
+        known = {word.casefold(): word for word in shown if word is not None}
+        if text is None or any(text.casefold() in word for word in known):
+            continue
+        near = get_close_matches(text.casefold()[:80], known, n=3)
+        words = ", ".join(known[word] for word in near or sorted(known))
+        yield f"{option} {text!r:.80} fits none; {'the nearest' if near else 'there'} are {words}."
 
 
 def _sort_column(key: str | None, *, desc: bool) -> Column | None:
