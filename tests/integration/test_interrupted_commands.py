@@ -36,14 +36,7 @@ async def test_ctrl_c_ends_what_waits_and_what_follows(tmp_path: Path) -> None:
 async def interrupted(pool: LightPool, shown: str, *arguments: str) -> str:
     """Press Ctrl-C once ``shown`` is there; return all that was told, which must be no traceback, and exit code 130."""
     told = pool.folder / "told"
-    with told.open("w") as out:
-        process = subprocess.Popen(
-            [sys.executable, "-u", "-P", "-m", "gpupool", *arguments],
-            env={**os.environ, **pool.control.env},
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-        )
+    process = begun(pool, told, *arguments)
     try:
         deadline = time.monotonic() + PATIENCE
         while shown not in told.read_text():
@@ -58,3 +51,15 @@ async def interrupted(pool: LightPool, shown: str, *arguments: str) -> str:
     assert code == 130, text
     assert "Traceback" not in text
     return text
+
+
+def begun(pool: LightPool, told: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    """Start a command of this pool; all that it tells goes to the file ``told``."""
+    with told.open("w") as out:
+        return subprocess.Popen(
+            [sys.executable, "-u", "-P", "-m", "gpupool", *arguments],
+            env={**os.environ, **pool.control.env},
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+        )
