@@ -1,7 +1,8 @@
 """A wall clock that a test turns under running processes, while their monotonic clocks go on.
 
 libfaketime stands in front of libc and reads from a file how far off the clock is, every second. Only the wall clock
-is touched: not monotonic time, and not the times of files.
+is touched: not monotonic time, and not the times of files. The wheel installs on every machine, yet holds a library
+for x86-64 Linux: elsewhere build libfaketime and put its `libfaketime.so.1` in that one's place.
 """
 
 from importlib.util import find_spec
