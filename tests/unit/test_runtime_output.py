@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpupool.core.errors import NotFoundError
+from gpupool.runtimes.process.closing_words import closing_words
 from gpupool.runtimes.process.output import copy_at_most, last_words, open_for_append, rotate, size_of, tail
 
 
@@ -172,3 +173,10 @@ def test_a_folder_that_became_a_link_is_not_followed(tmp_path: Path, secret: Pat
     with pytest.raises(OSError, match=r"symbolic links|Not a directory"):
         rotate(output, most_bytes=10)
     assert (elsewhere / "output.log").read_bytes() == b"planted-secret\n" * 10
+
+
+def test_an_advice_counts_as_the_end_though_a_library_writes_on() -> None:
+    fault = ["It cannot serve the file.", "What to do: look at the file."]
+    late = ["thread: cleaning up", "thread: bye"]
+    assert closing_words("\n".join(["loading", *fault, *late])) == " | ".join(fault)
+    assert closing_words("\n".join([*fault, *(["more"] * 12)])) == "more | more"

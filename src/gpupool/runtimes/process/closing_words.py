@@ -8,12 +8,15 @@ MOST_CHARACTERS: Final = 300
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _CUT: Final = "..."
 _ADVICE: Final = "What to do:"
+_ADVICE_WITHIN: Final = 12
+"""So many lines from the end an advice is looked for: threads of a library may write on after a fault was told."""
 
 
 def closing_words(text: str, *, whole: bool = True) -> str:
     """Return the last line of ``text``, with the one before where both fit; empty when there is none.
 
-    Where they do not fit, advice yields to the fault that it is about.
+    Where they do not fit, advice yields to the fault that it is about. An advice counts as the last line even if a few
+    others follow.
 
     ``whole``: whether ``text`` begins at the start of a line. A line that is too long alone loses its end, since its
     start says what it is about.
@@ -21,13 +24,20 @@ def closing_words(text: str, *, whole: bool = True) -> str:
     lines = text.splitlines()
     if not whole and len(lines) > 1:
         lines = lines[1:]
-    said = [words for line in lines if (words := _plain(line))][-2:]
+    said = _last_two([words for line in lines if (words := _plain(line))])
     together = " | ".join(said)
     if len(together) <= MOST_CHARACTERS:
         return together
     # Advice without the fault that it is about would tell nothing.
     last = said[0] if said[-1].startswith(_ADVICE) else said[-1]
     return last if len(last) <= MOST_CHARACTERS else last[: MOST_CHARACTERS - len(_CUT)] + _CUT
+
+
+def _last_two(lines: list[str]) -> list[str]:
+    for end in range(len(lines), max(0, len(lines) - _ADVICE_WITHIN), -1):
+        if lines[end - 1].startswith(_ADVICE):
+            return lines[max(0, end - 2) : end]
+    return lines[-2:]
 
 
 def _plain(line: str) -> str:
