@@ -8,6 +8,7 @@ import typer
 from gpupool.cli import (
     recompute_alerts,
     recompute_asking,
+    recompute_bench,
     recompute_clients,
     recompute_farm,
     recompute_nodes,
@@ -27,6 +28,8 @@ app.add_typer(recompute_alerts.app, name="alerts")
 app.command("check")(recompute_asking.check)
 app.command("lookup")(recompute_asking.lookup)
 app.command("farm")(recompute_farm.farm)
+app.command("selftest")(recompute_bench.selftest)
+app.command("bench")(recompute_bench.bench)
 app.command("doctor")(recompute_setup.doctor)
 app.command("env")(recompute_setup.env)
 

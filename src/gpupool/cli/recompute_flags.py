@@ -6,18 +6,18 @@ Letters and meanings are those of the original program, so that a start script n
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+if TYPE_CHECKING:
+    from gpupool.recompute.server.staffing import WorkerPlan
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListenOptions:
-    """Where a server listens, how many threads it has and which cards; None or empty where a flag was not given."""
+class DeviceOptions:
+    """What computes: how many threads, and which cards; None or empty where a flag was not given."""
 
-    port: Annotated[
-        int | None, typer.Option("--port", "-p", help="Port to listen on [11989]; 0 takes a free one.")
-    ] = None
     threads: Annotated[
         int | None,
         typer.Option(
@@ -45,6 +45,36 @@ class ListenOptions:
     opencl: Annotated[
         list[str] | None,
         typer.Option("--opencl", "-c", metavar="INDEX", help="OpenCL cards from 0: 0,1 or repeated [all]."),
+    ] = None
+
+    def workers(self) -> "tuple[list[WorkerPlan], list[str]]":
+        """Return a worker for each device, the CPU's first, and lines on what was asked for and is not there.
+
+        Looks for cards, which may take seconds. Raises InvalidInputError where an index names no card.
+        """
+        from gpupool.recompute.server.banner import processor_name
+        from gpupool.recompute.server.capacity import ThreadCount, usable_cores
+        from gpupool.recompute.server.cards import CardChoices, find_cards, notices, use_cards
+        from gpupool.recompute.server.staffing import card_workers, cpu_worker
+        from gpupool.recompute.variables import ChiaposVariables
+
+        variables = ChiaposVariables.from_environment()
+        choices = CardChoices.of(
+            variables, self.cuda_devices, self.opencl_devices, self.cuda or [], self.opencl or []
+        )
+        found = find_cards(choices)
+        asked = variables.max_cores if self.threads is None else self.threads
+        threads = ThreadCount(asked, usable_cores()).used
+        plans = [cpu_worker(processor_name(), threads), *card_workers(use_cards(choices, found))]
+        return plans, notices(choices, found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenOptions(DeviceOptions):
+    """Where a server listens, and what computes; None or empty where a flag was not given."""
+
+    port: Annotated[
+        int | None, typer.Option("--port", "-p", help="Port to listen on [11989]; 0 takes a free one.")
     ] = None
 
     def settings(self) -> dict[str, Any]:

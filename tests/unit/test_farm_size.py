@@ -1,0 +1,71 @@
+"""How large a farm is, by the public formula; and the chart of it."""
+
+import re
+
+import pytest
+
+from gpupool.cli.recompute_bench import parse_levels
+from gpupool.core.errors import InvalidInputError
+from gpupool.recompute.bench.chart import draw, told
+from gpupool.recompute.bench.farm_size import FILTERS, PLOT_GIB, Rate, largest_farm_tib, lookups_a_second
+
+
+def test_the_formula_gives_what_was_worked_out_by_hand() -> None:
+    """1,000 look-ups in 100 s at C7 and filter 256: 78 GiB / 1024 x 256 x 8 x 1000 / 100."""
+    assert largest_farm_tib(7, 256, 1000 / 100) == pytest.approx(1560.0)
+
+
+def test_a_proof_in_25_look_ups_counts() -> None:
+    assert lookups_a_second([Rate(qualities=10.0, proofs=0.4)]) == pytest.approx(5.0)
+
+
+def test_devices_add_up() -> None:
+    one = Rate(10.0, 1.0)
+    assert lookups_a_second([one, one]) == pytest.approx(2 * lookups_a_second([one]))
+    assert lookups_a_second([]) == 0
+
+
+def test_half_the_filter_is_half_the_farm() -> None:
+    sizes = [largest_farm_tib(5, each, 20.0) for each in FILTERS]
+    assert sizes[0] == 2 * sizes[1] == 4 * sizes[2]
+
+
+def test_every_level_has_a_size() -> None:
+    assert list(PLOT_GIB) == list(range(1, 8))
+    assert list(PLOT_GIB.values()) == sorted(PLOT_GIB.values(), reverse=True)
+
+
+@pytest.mark.parametrize(("tib", "words"), [(0.5, "0.5 TiB"), (390.4, "390 TiB"), (2560.0, "2.5 PiB")])
+def test_sizes_are_said_as_people_say_them(tib: float, words: str) -> None:
+    assert told(tib) == words
+
+
+def test_the_chart_has_a_bar_for_each_level_and_filter() -> None:
+    sizes = {
+        level: {each: largest_farm_tib(level, each, 500 / level**3) for each in FILTERS}
+        for level in (1, 5, 7)
+    }
+    drawn = draw("A & B <farm>", sizes)
+    heights = [
+        float(height) for height in re.findall(r'<rect .*height="([0-9.]+)" fill="#\w+"><title>', drawn)
+    ]
+    assert len(heights) == 9
+    assert all(height > 0 for height in heights)
+    assert heights[:3] == sorted(heights[:3], reverse=True)
+    texts = set(re.findall(r"<text[^>]*>([^<]*)</text>", drawn))
+    assert {"A &amp; B &lt;farm&gt;", "C1", "C5", "C7", "filter 512", "filter 128"} <= texts
+    assert drawn.count("<svg") == drawn.count("</svg>") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "levels"),
+    [("1", [1]), ("1-3", [1, 2, 3]), ("7,1-2", [1, 2, 7]), ("3, 3", [3]), ("1-7", [*range(1, 8)])],
+)
+def test_levels_are_read(text: str, levels: list[int]) -> None:
+    assert parse_levels(text) == levels
+
+
+@pytest.mark.parametrize("text", ["", "0", "8", "3-1", "1-", "a", "1;2", "1-9", "١"])
+def test_other_levels_are_refused(text: str) -> None:
+    with pytest.raises(InvalidInputError, match="--levels"):
+        parse_levels(text)
