@@ -32,8 +32,11 @@ class AdminRecord:
 
     @classmethod
     def read(cls, folder: Path) -> Self | None:
-        """Return the record kept in ``folder``; None when there is none or it is not one."""
-        value = read_json(folder / FILE)
+        """Return the record kept in ``folder``; None when there is none, it cannot be read or it is not one."""
+        try:
+            value = read_json(folder / FILE)
+        except OSError:
+            return None  # a folder in its place, or a file of another user
         if not isinstance(value, dict):
             return None
         try:
