@@ -8,7 +8,7 @@ import pytest
 from gpupool.contracts.problems import Problem
 from gpupool.contracts.recompute import RecomputeServerView
 from polling import eventually
-from proxy_stage import PROOF, QUALITY, FrameNode, HttpNode, nodes, proxy
+from proxy_stage import PROOF, QUALITY, FrameNode, HttpNode, ProxyStage, nodes, proxy
 
 QUESTION = json.dumps({"plot_id": "00" * 32, "k": 32, "level": 3, "line_points": ["1"] * 32}).encode()
 
@@ -77,6 +77,16 @@ async def test_a_server_that_will_not_is_asked_elsewhere(status: int) -> None:
         await stage.known(2)
         answers = await asyncio.gather(*(stage.http("POST", "/v1/proofs", QUESTION) for _ in range(8)))
     assert {answer[0] for answer in answers} == {200}
+
+
+async def announced(stage: ProxyStage, length: int) -> int:
+    """Return the status of a request whose body was only announced."""
+    reader, writer = await stage.connect()
+    writer.write(b"POST /v1/proofs HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % length)
+    async with asyncio.timeout(30):
+        status = int((await reader.readline()).split()[1])
+    writer.transport.abort()
+    return status
 
 
 @pytest.mark.parametrize("status", [400, 404, 413, 422])
@@ -150,6 +160,7 @@ async def test_limits_of_a_request() -> None:
     node = HttpNode()
     async with nodes(node), proxy(node) as stage:
         await stage.known(1)
+        assert await announced(stage, 10**9) == await announced(stage, 10**15) == 413
         assert (await stage.http("POST", "/v1/proofs", b"x" * 65537))[0] == 413
         assert (await stage.http("GET", "/healthz", b"", Long="y" * 17000))[0] == 413
         assert b" 400 " in await stage.exchange(b"NOT HTTP AT ALL\r\n\r\n")

@@ -96,7 +96,7 @@ def test_speed_and_farm_are_told(tmp_path: Path) -> None:
     for one in found["measured"]:
         assert 0 < one["quality"]["p50_ms"] <= one["quality"]["p99_ms"]
         assert one["quality"]["per_second"] > one["proof"]["per_second"] > 0
-    assert [row["level"] for row in found["farm"]] == [1, 2]
+    assert [(row["level"], row["devices"]) for row in found["farm"]] == [(1, 1), (2, 1)]
     assert found["farm"][0]["largest_tib"]["512"] == 2 * found["farm"][0]["largest_tib"]["256"]
     assert chart.read_text().startswith("<svg")
 

@@ -7,7 +7,14 @@ import pytest
 from gpupool.cli.recompute_bench import parse_levels
 from gpupool.core.errors import InvalidInputError
 from gpupool.recompute.bench.chart import draw, told
-from gpupool.recompute.bench.farm_size import FILTERS, PLOT_GIB, Rate, largest_farm_tib, lookups_a_second
+from gpupool.recompute.bench.farm_size import (
+    FILTERS,
+    PLOT_GIB,
+    Rate,
+    farms,
+    largest_farm_tib,
+    lookups_a_second,
+)
 
 
 def test_the_formula_gives_what_was_worked_out_by_hand() -> None:
@@ -23,6 +30,14 @@ def test_devices_add_up() -> None:
     one = Rate(10.0, 1.0)
     assert lookups_a_second([one, one]) == pytest.approx(2 * lookups_a_second([one]))
     assert lookups_a_second([]) == 0
+
+
+def test_a_level_counts_the_devices_that_were_measured_at_it() -> None:
+    one = Rate(10.0, 1.0)
+    found = farms([(5, one), (3, one), (3, one)])
+    assert [(farm.level, farm.devices) for farm in found] == [(3, 2), (5, 1)]
+    assert found[0].lookups_per_second == pytest.approx(2 * found[1].lookups_per_second)
+    assert found[1].largest_tib[256] == largest_farm_tib(5, 256, lookups_a_second([one]))
 
 
 def test_half_the_filter_is_half_the_farm() -> None:

@@ -15,11 +15,18 @@ from gpupool.cli.shared_options import takes_groups
 from gpupool.core.errors import EnvironmentProblemError, InvalidInputError
 
 if TYPE_CHECKING:
+    from gpupool.recompute.bench.farm_size import Farm
     from gpupool.recompute.bench.measuring import Measured
     from gpupool.recompute.bench.selftest import Verdict
     from gpupool.recompute.server.staffing import WorkerPlan
 
 _WRONG: Final = 5
+_COLUMNS: Final = (
+    *("DEVICE", "ENGINE", "AT ONCE", "LEVEL"),
+    *("QUALITY", "P99", "A SECOND"),
+    *("PROOF", "P99", "A SECOND"),
+    "MIB",
+)
 _LEVELS: Final = re.compile(r"([1-7])(?:-([1-7]))?", re.ASCII)
 LevelList = Annotated[str, typer.Option(metavar="LEVELS", help="Levels, as 1-5 or 1,3,7.")]
 
@@ -172,20 +179,17 @@ def _measure(
 def _show(
     measured: "Sequence[Measured]", failed: dict[str, str], chart: Path | None, *, as_json: bool
 ) -> None:
-    from gpupool.recompute.bench.chart import draw, told
-    from gpupool.recompute.bench.farm_size import FILTERS, PROOF_SHARE, largest_farm_tib, lookups_a_second
+    from gpupool.recompute.bench.chart import draw
+    from gpupool.recompute.bench.farm_size import PROOF_SHARE, farms
 
-    lookups = {
-        level: lookups_a_second(one.rate for one in measured if one.level == level)
-        for level in sorted({one.level for one in measured})
-    }
-    sizes = {
-        level: {each: largest_farm_tib(level, each, rate) for each in FILTERS}
-        for level, rate in lookups.items()
-    }
-    if chart is not None and sizes:
+    found = farms((one.level, one.rate) for one in measured)
+    if chart is not None and found:
         try:
-            chart.write_text(draw("Largest farm of this machine, compressed", sizes))
+            chart.write_text(
+                draw(
+                    "Largest farm of this machine, compressed", {one.level: one.largest_tib for one in found}
+                )
+            )
         except OSError as error:
             raise EnvironmentProblemError(
                 f"The chart {chart} cannot be written: {error.strerror}."
@@ -194,39 +198,34 @@ def _show(
         print_plain_json(
             {
                 "measured": [asdict(one) for one in measured],
-                "farm": [
-                    {"level": level, "lookups_per_second": lookups[level], "largest_tib": by_filter}
-                    for level, by_filter in sizes.items()
-                ],
+                "farm": [asdict(one) for one in found],
                 "failed": failed,
                 "proof_share": PROOF_SHARE,
             }
         )
         return
+    print_table("Devices", _COLUMNS, [_row(one) for one in measured], "nothing was measured")
+    _print_farms(found)
+    for device, why in failed.items():
+        typer.echo(f"{device} failed: {why}", err=True)
+
+
+def _print_farms(found: "Sequence[Farm]") -> None:
+    from gpupool.recompute.bench.chart import told
+    from gpupool.recompute.bench.farm_size import FILTERS, PLOT_GIB, PROOF_SHARE
+
     print_table(
-        "Devices",
-        (
-            "DEVICE",
-            "ENGINE",
-            "AT ONCE",
-            "LEVEL",
-            "QUALITY",
-            "P99",
-            "A SECOND",
-            "PROOF",
-            "P99",
-            "A SECOND",
-            "MIB",
-        ),
-        [_row(one) for one in measured],
-        "nothing was measured",
-    )
-    print_table(
-        "Largest farm, all devices together, compressed size",
-        ("LEVEL", "LOOK-UPS A SECOND", *(f"FILTER {each}" for each in FILTERS)),
+        "Largest farm that the devices measured serve together, compressed size",
+        ("LEVEL", "DEVICES", "PLOT GIB", "LOOK-UPS A SECOND", *(f"FILTER {each}" for each in FILTERS)),
         [
-            (f"C{level}", f"{lookups[level]:.1f}", *(told(by_filter[each]) for each in FILTERS))
-            for level, by_filter in sizes.items()
+            (
+                f"C{one.level}",
+                one.devices,
+                PLOT_GIB[one.level],
+                f"{one.lookups_per_second:.1f}",
+                *(told(one.largest_tib[each]) for each in FILTERS),
+            )
+            for one in found
         ],
         "nothing was measured",
     )
@@ -234,8 +233,6 @@ def _show(
         f"plot GiB / 1024 x filter x 8 s x look-ups a second, with a full proof in {PROOF_SHARE:.0%} of look-ups and no"
         " reserve. The filter is 256 today and 128 from June 2027 on."
     )
-    for device, why in failed.items():
-        typer.echo(f"{device} failed: {why}", err=True)
 
 
 def _row(one: "Measured") -> tuple[object, ...]:

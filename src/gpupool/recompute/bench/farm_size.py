@@ -36,3 +36,28 @@ def lookups_a_second(rates: Iterable[Rate]) -> float:
 def largest_farm_tib(level: int, plot_filter: int, lookups: float) -> float:
     """Return the TiB of plots of ``level`` (1 to 7) that ``lookups`` a second suffice for."""
     return PLOT_GIB[level] / 1024 * plot_filter * _SECONDS * lookups
+
+
+@dataclass(frozen=True, slots=True)
+class Farm:
+    """What devices serve together at one level."""
+
+    level: int
+    devices: int
+    """How many of them were measured at this level."""
+    lookups_per_second: float
+    largest_tib: dict[int, float]
+    """By plot filter."""
+
+
+def farms(measured: Iterable[tuple[int, Rate]]) -> list[Farm]:
+    """Return the largest farm of each level that was measured, from (level, rate) of each device."""
+    by_level: dict[int, list[Rate]] = {}
+    for level, rate in measured:
+        by_level.setdefault(level, []).append(rate)
+    found = []
+    for level, rates in sorted(by_level.items()):
+        lookups = lookups_a_second(rates)
+        sizes = {each: largest_farm_tib(level, each, lookups) for each in FILTERS}
+        found.append(Farm(level, len(rates), lookups, sizes))
+    return found

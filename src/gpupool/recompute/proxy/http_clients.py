@@ -91,7 +91,10 @@ class HttpClient(Client):
         self._request.headers[name.lower()] = value
 
     def on_headers_complete(self) -> None:
-        """Let a client that asks first send its body."""
+        """Let a client that asks first send its body; refuse one that is announced too large before it comes."""
+        length = self._request.headers.get(b"content-length", b"")
+        if length.isdigit() and (len(length) > 9 or int(length) > BODY_LIMIT):
+            raise RequestTooLargeError(f"The body is larger than {BODY_LIMIT} bytes.")
         if self._request.headers.get(b"expect", b"").lower() == b"100-continue":
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
