@@ -11,7 +11,7 @@ from itertools import count
 import pytest
 
 import v2_plots
-from gpupool.core.errors import DeadlineError, InvalidInputError
+from gpupool.core.errors import DeadlineError, InvalidInputError, UnsupportedError
 from gpupool.solvers.pool import SolverPool
 from gpupool.solvers.questions import SolveQuestion
 from gpupool.solvers.solver import Solver, SolverLostError
@@ -36,6 +36,13 @@ def test_it_tells_its_release(pool: SolverPool) -> None:
     assert (found.version, found.solvers, found.cores) == (version("chia_rs"), 2, 1)
     assert 28 in found.k
     assert 2 in found.strength
+
+
+def test_plots_of_another_release_are_refused_before_any_work(pool: SolverPool) -> None:
+    question = v2_plots.questions()[0]
+    assert pool.solve(question, release=version("chia_rs"))
+    with pytest.raises(UnsupportedError, match=r"the plot is of 0\.48\.0"):
+        pool.solve(question, release="0.48.0")
 
 
 def dying(monkeypatch: pytest.MonkeyPatch, deaths: int) -> list[int]:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from gpupool.core.errors import InvalidInputError
+from gpupool.core.errors import InvalidInputError, UnsupportedError
 from gpupool.solvers.questions import K_RANGE, STRENGTH_RANGE, SolveQuestion
 from gpupool.solvers.solver import Checkpoint, Solver, SolverLostError
 
@@ -51,12 +51,24 @@ class SolverPool:
         with self._lent(lambda: None) as solver:
             return SolverCapability(solver.version, K_RANGE, STRENGTH_RANGE, len(self._all), self._cores)
 
-    def solve(self, question: SolveQuestion, checkpoint: Checkpoint = lambda: None) -> bytes:
+    def solve(
+        self,
+        question: SolveQuestion,
+        checkpoint: Checkpoint = lambda: None,
+        release: str | None = None,
+    ) -> bytes:
         """Return the whole proof, waiting for a free solver first; see `Solver.solve`.
 
-        ``checkpoint`` is called while waiting too. A question whose solver dies is tried a second time.
+        ``checkpoint`` is called while waiting too. A question whose solver dies is tried a second time. ``release`` of
+        chia_rs that the asker's plots are of, where known: another one is refused with UnsupportedError before any
+        work, since it could only fail.
         """
         with self._lent(checkpoint) as solver:
+            if release is not None and release != solver.version:
+                raise UnsupportedError(
+                    f"This solver has chia_rs {solver.version}; the plot is of {release}.",
+                    remedy="Ask a solver with the same release, or install it here.",
+                )
             try:
                 return solver.solve(question, checkpoint)
             except SolverLostError:
