@@ -7,6 +7,7 @@ import json
 import os
 import re
 import secrets
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,6 +31,25 @@ def ensure_private_dir(path: Path) -> Path:
             remedy="Give a writable folder with GPUPOOL_HOME, or mend the rights of this one.",
         ) from error
     return path
+
+
+def open_own_folders(top: Path) -> None:
+    """Give back to their owner the folders from ``top`` down that it may not enter or change; links are not followed.
+
+    For a tree that is to be removed, when nothing writes to it any more: only root removes what lies in a folder of
+    mode 0. What cannot be opened stays. Does nothing as root, which needs none of it.
+    """
+    waiting = [top] if os.geteuid() else []
+    while waiting:
+        folder = waiting.pop()
+        with suppress(OSError):
+            descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                os.chmod(f"/proc/self/fd/{descriptor}", 0o700)
+            finally:
+                os.close(descriptor)
+            with os.scandir(folder) as entries:
+                waiting += [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
 
 
 def write_private(path: Path, content: str | bytes) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from gpupool.core.errors import EnvironmentProblemError, InvalidInputError
+from gpupool.core.files import open_own_folders
 from gpupool.core.home import VARIABLE, Home
 
 _REMEDY: Final = f"Name the state folder with {VARIABLE}; nothing was removed."
@@ -123,6 +124,7 @@ def _remove_one(path: Path, links: list[str]) -> None:
             links.append(f"{path} -> {os.readlink(path)}")
             path.unlink()
         elif path.is_dir():
+            open_own_folders(path)
             links.extend(_links_in(path))
             # rmtree works on open folders, so that a link put in its way meanwhile leads nowhere.
             shutil.rmtree(path)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from gpupool.core import failpoints
+from gpupool.core.files import open_own_folders
 from gpupool.runtimes.process.confinement import SHARED_MEMORY, own_users
 from gpupool.runtimes.process.records import RunFolder
 
@@ -22,7 +23,7 @@ def forget(folder: RunFolder, uid: int | None = None) -> None:
     folder.record_path.unlink(missing_ok=True)
     failpoints.reach("runtime.forget.after")
     for private in folder.private:
-        shutil.rmtree(private, ignore_errors=True)
+        _remove(private)
 
 
 def free_shared_memory(uids: Collection[int], folder: Path = SHARED_MEMORY) -> None:
@@ -43,4 +44,12 @@ def prune(runs: Path, keep: int = KEPT_OUTPUTS) -> None:
     ]
     forgotten.sort(key=lambda path: path.stat().st_mtime, reverse=True)
     for path in forgotten[keep:]:
-        shutil.rmtree(path, ignore_errors=True)
+        _remove(path)
+
+
+def _remove(top: Path) -> None:
+    """Remove a folder as far as it goes, links in it as links; what a workload has closed to its own user too."""
+    shutil.rmtree(top, ignore_errors=True)
+    if os.path.lexists(top):
+        open_own_folders(top)
+        shutil.rmtree(top, ignore_errors=True)
