@@ -14,7 +14,7 @@ from typing import Final
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from gpupool.core.errors import UnauthorizedError
+from gpupool.core.errors import EnvironmentProblemError, UnauthorizedError
 from gpupool.core.files import ensure_private_dir, remove_unfinished, write_private
 
 MAX_SKEW_SECONDS: Final = 300
@@ -38,7 +38,10 @@ class SigningKey:
 
     @classmethod
     def load_or_make(cls, path: Path) -> "SigningKey":
-        """Return the key kept at ``path`` (raw 32 bytes, base64, mode 0600); make it at first start."""
+        """Return the key kept at ``path`` (raw 32 bytes, base64, mode 0600); make it at first start.
+
+        Raises EnvironmentProblemError where the file holds none or cannot be read.
+        """
         try:
             raw = base64.b64decode(path.read_text())
         except FileNotFoundError:
@@ -47,7 +50,12 @@ class SigningKey:
             remove_unfinished(path)
             write_private(path, base64.b64encode(key.private_bytes_raw()).decode() + "\n")
             return cls(key)
-        return cls(Ed25519PrivateKey.from_private_bytes(raw))
+        except (OSError, ValueError) as error:
+            raise _no_key(path, "cannot be read") from error
+        try:
+            return cls(Ed25519PrivateKey.from_private_bytes(raw))
+        except ValueError as error:
+            raise _no_key(path, "holds no key") from error
 
     @property
     def public_text(self) -> str:
@@ -64,6 +72,13 @@ class SigningKey:
             HEADER_NONCE: nonce,
             HEADER_SIGNATURE: base64.b64encode(signature).decode(),
         }
+
+
+def _no_key(path: Path, what: str) -> EnvironmentProblemError:
+    return EnvironmentProblemError(
+        f"The key file {path} {what}.",
+        remedy="Mend its rights or bring it back from a backup; move it away only to join as a new node.",
+    )
 
 
 def verify_signature(public_text: str, signature_text: str, message: bytes) -> None:
