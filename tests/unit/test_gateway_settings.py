@@ -64,3 +64,14 @@ def test_a_setting_out_of_range_is_named(taken: list[GatewaySettings], arguments
     with pytest.raises(InvalidInputError, match=r"gateway_port|log_level"):
         serve(*arguments)
     assert taken == []
+
+
+@pytest.mark.parametrize(
+    "url", ["", "nan", "/dev/null", "http://[::1", "http://a:99999999", "http://me:pw@a", "http://a?b"]
+)
+def test_an_address_of_control_that_is_none_is_refused_at_the_start(
+    taken: list[GatewaySettings], url: str
+) -> None:
+    with pytest.raises(InvalidInputError, match="control_url"):
+        serve("--control", url)
+    assert not taken

@@ -3,9 +3,11 @@
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AnyHttpUrl, Field, TypeAdapter, field_validator
 
 from gpupool.core.settings import ProcessSettings
+
+_URL = TypeAdapter(AnyHttpUrl)
 
 
 class GatewaySettings(ProcessSettings):
@@ -29,6 +31,14 @@ class GatewaySettings(ProcessSettings):
     """Bearer token for the feed; left out, ``keys/service.token`` of the state folder."""
     control_url: str = "http://127.0.0.1:32000"
     """Where the endpoints feed is read."""
+
+    @field_validator("control_url")
+    @classmethod
+    def _an_address(cls, value: str) -> str:
+        url = _URL.validate_python(value)
+        if url.query or url.fragment or url.username:
+            raise ValueError("give scheme, host and port only, such as http://127.0.0.1:32000")
+        return value.rstrip("/")
 
     @property
     def feed_token_file(self) -> Path:
