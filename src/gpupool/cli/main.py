@@ -27,7 +27,7 @@ from gpupool.cli import (
 )
 from gpupool.cli.invocation import as_typed
 from gpupool.cli.up import command as up
-from gpupool.core.errors import GpupoolError
+from gpupool.core.errors import GpupoolError, InvalidInputError
 
 app = typer.Typer(
     name="gpupool",
@@ -71,6 +71,25 @@ def root(
     """
 
 
+def _say_if_no_text(error: UnicodeEncodeError) -> None:
+    """Exit with words where an argument holds bytes that are no text; raise ``error`` again where it is not that."""
+    odd = next((given for given in sys.argv[1:] if not _is_text(given)), None)
+    if odd is None:
+        raise error
+    shown = odd.encode("ascii", "backslashreplace").decode()
+    typer.echo(f"Error [invalid_input]: The argument {shown} is not UTF-8 text.", err=True)
+    typer.echo("  What to do: Type it anew, in a terminal that uses UTF-8.", err=True)
+    sys.exit(InvalidInputError.exit_code)
+
+
+def _is_text(given: str) -> bool:
+    try:
+        given.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def main() -> None:
     """Run the command line; print a fault as what happened and what to do next, and exit with its code."""
     try:
@@ -79,6 +98,8 @@ def main() -> None:
         told = f"Error [{error.code}]: {error.message}\n  What to do: {error.remedy}"
         typer.echo(as_typed(told), err=True)
         sys.exit(error.exit_code)
+    except UnicodeEncodeError as error:
+        _say_if_no_text(error)
     except KeyboardInterrupt:
         sys.exit(130)
     finally:
