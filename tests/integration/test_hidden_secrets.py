@@ -65,3 +65,13 @@ async def test_a_hidden_secret_that_never_was_is_refused(control: Stage) -> None
     refused = await deploy(control, {"HF_TOKEN": "***"})
     assert refused.status_code == 400
     assert "HF_TOKEN" in refused.json()["detail"]
+
+
+async def test_what_a_deleted_workload_was_given_is_forgotten(control: Stage) -> None:
+    made = (await deploy(control, SPEC["env"])).json()["workload"]
+    assert (await control.client.delete("/v1/workloads/guarded")).status_code in {200, 204}
+    async with control.pool.store.read() as view:
+        kept = await view.workload(made["id"])
+    assert kept is not None
+    assert kept.deleted
+    assert kept.spec.env == {}

@@ -121,3 +121,17 @@ async def test_what_an_earlier_version_kept_in_clear_is_sealed_at_the_next_start
 def files(folder: Path) -> list[Path]:
     """Return the files of a folder."""
     return list(folder.iterdir())
+
+
+async def test_a_lost_key_does_not_stop_a_pool_for_what_is_deleted(tmp_path: Path) -> None:
+    path = new_database(tmp_path)
+    gone = a_workload(spec=replace(a_spec(), env={"HF_TOKEN": SECRET}), deleted=True)
+    store = await open_store(path, seal=SEAL)
+    async with store.write() as writer:
+        await writer.put_workload(gone)
+    await store.close()
+    stranger = await open_store(path, seal=Seal(bytes(64)))
+    async with stranger.read() as view:
+        (seen,) = await view.workloads(deleted=True)
+        assert seen == await view.workload(gone.id) == replace(gone, spec=replace(gone.spec, env={}))
+    await stranger.close()

@@ -79,8 +79,9 @@ async def scale(change: Change, workload: Workload, wanted: int) -> Workload:
 
 
 async def delete(change: Change, workload: Workload) -> None:
-    """Want a workload no more: its placements end, its name is free at once."""
+    """Want a workload no more: its placements end, its name is free at once, what its variables held is forgotten."""
     if workload.deleted:
         return
-    await change.writer.put_workload(replace(workload, deleted=True, why=None, not_before=None))
+    bare = replace(workload.spec, env={})
+    await change.writer.put_workload(replace(workload, spec=bare, deleted=True, why=None, not_before=None))
     await change.emit("workload.deleted", workload.id, workload=workload.name)

@@ -23,7 +23,12 @@ class Sealing:
 
     def open_workload(self, workload: Workload) -> Workload:
         """Return a kept workload as it was given; raise StorageError where it was sealed with another key."""
-        return workload if self.seal is None else _with_env(workload, self.seal.open)
+        if self.seal is None:
+            return workload
+        if workload.deleted:
+            # Nothing starts it again: what it was given is nobody's need, and a lost key is no reason to stop for it.
+            return replace(workload, spec=replace(workload.spec, env={}))
+        return _with_env(workload, self.seal.open)
 
     def close_payload(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """Return a command's payload as it is kept."""
