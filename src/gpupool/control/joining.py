@@ -24,7 +24,8 @@ async def join(change: Change, request: JoinRequest) -> Node:
         if other.name == request.name and other != known:
             raise ConflictError(
                 f"The name {request.name} belongs to another node ({other.id}), which has another key.",
-                remedy="Give this node another name, or bring back the key file of the node that had this one.",
+                remedy="Give this node another name with GPUPOOL_NODE_NAME, or bring back the key file"
+                " (agent/node.key) of the node that had this one.",
             )
     if known is None:
         if len(nodes) >= MAX_NODES:
