@@ -71,6 +71,17 @@ class TestFolder:
         assert verdict(finding) is FAIL
         assert str(home.operator_token) in (finding.why or "")
 
+    def test_only_secrets_that_are_made_anew_are_to_be_removed(self, tmp_path: Path) -> None:
+        home = Home(tmp_path / "pool").prepare()
+        home.seal_key.touch()
+        home.seal_key.chmod(0o644)
+        remedy = folder.check_modes(home, UID).remedy or ""
+        assert "remove" not in remedy
+        assert "Keep every .key file" in remedy
+        home.join_token.touch()
+        home.join_token.chmod(0o644)
+        assert "Then remove join.token and restart" in (folder.check_modes(home, UID).remedy or "")
+
     def test_missing_and_empty_tokens_fail(self, tmp_path: Path) -> None:
         home = Home(tmp_path / "pool")
         assert verdict(folder.check_tokens(home)) is GOOD

@@ -80,11 +80,24 @@ def check_modes(home: Home, uid: int) -> Finding:
             name,
             measured,
             f"Others can read secrets: {_some(secret)}.",
-            f"chmod -R go-rwx {home.root}; then remove the token files named and restart, so that new ones are made.",
+            _secret_remedy(home, secret),
         )
     if other:
         return warned(name, measured, f"Too open: {_some(other)}.", f"chmod -R go-rwx {home.root}")
     return passed(name, measured)
+
+
+def _secret_remedy(home: Home, seen: list[Path]) -> str:
+    """Return what to do: tokens are made anew, while the pool is lost without the keys that nothing can replace."""
+    remedy = f"chmod -R go-rwx {home.root}, and give what belongs to others to the pool's user."
+    tokens = [path.name for path in seen if path.suffix == ".token" and path.parent == home.keys]
+    if tokens:
+        remedy += f" Then remove {', '.join(tokens)} and restart, so that new ones are made."
+    if any(path.suffix == ".key" for path in seen):
+        remedy += (
+            " Keep every .key file: without it the pool cannot read its database, or a node is a stranger."
+        )
+    return remedy
 
 
 def check_tokens(home: Home) -> Finding:
