@@ -135,3 +135,13 @@ async def test_a_lost_key_does_not_stop_a_pool_for_what_is_deleted(tmp_path: Pat
         (seen,) = await view.workloads(deleted=True)
         assert seen == await view.workload(gone.id) == replace(gone, spec=replace(gone.spec, env={}))
     await stranger.close()
+
+
+def test_a_key_file_that_cannot_be_read_is_told_and_stays(tmp_path: Path) -> None:
+    (tmp_path / "folder.key").mkdir()
+    with pytest.raises(EnvironmentProblemError, match="Is a directory"):
+        Seal.load_or_make(tmp_path / "folder.key")
+    (tmp_path / "seal.key").write_bytes(b"\xff\xfe")
+    with pytest.raises(EnvironmentProblemError, match="it is no text"):
+        Seal.load_or_make(tmp_path / "seal.key")
+    assert (tmp_path / "seal.key").read_bytes() == b"\xff\xfe"

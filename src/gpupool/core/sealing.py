@@ -32,7 +32,7 @@ class Seal:
     def load_or_make(cls, path: Path) -> Self:
         """Return the seal whose key is kept at ``path`` (base64, mode 0600); make it at first start.
 
-        Raises EnvironmentProblemError where the file holds no key: a new one would not open what is sealed.
+        Raises EnvironmentProblemError where the file cannot be read or holds no key: a new one opens nothing sealed.
         """
         try:
             text = path.read_text()
@@ -41,6 +41,11 @@ class Seal:
             ensure_private_dir(path.parent)
             write_private(path, base64.b64encode(key).decode() + "\n")
             return cls(key)
+        except (OSError, UnicodeDecodeError) as error:
+            raise EnvironmentProblemError(
+                f"The sealing key {path} cannot be read: {getattr(error, 'strerror', 'it is no text')}.",
+                remedy="Mend its rights or restore it from a backup; without it the environment of workloads is lost.",
+            ) from error
         try:
             return cls(base64.b64decode(text, validate=False))
         except ValueError as error:
