@@ -4,7 +4,6 @@ chia_rs cannot be interrupted and lets no other thread of its process run, so no
 answers are lines of JSON. The process ends at the end of its input, or by the kernel's hand when its parent dies.
 """
 
-import ctypes
 import inspect
 import json
 import os
@@ -14,15 +13,16 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import Any, Final
 
+from gpupool.core.lifeline import die_with_parent
+
 PACKAGE: Final = "chia_rs"
-_SET_DEATH_SIGNAL: Final = 1
-"""PR_SET_PDEATHSIG."""
 
 
 def main() -> None:
     """Serve; arguments: the parent's process id, and how many cores to use (0: all)."""
     parent, cores = int(sys.argv[1]), int(sys.argv[2])
-    _die_with(parent)
+    die_with_parent(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     _keep_to(cores)
     library = import_module(PACKAGE)
     _say({"ready": version(PACKAGE)})
@@ -59,14 +59,6 @@ def _keep_to(cores: int) -> None:
     """Let the library, which starts a thread for every core it sees, see only so many."""
     if cores > 0 and sys.platform == "linux":
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
-
-
-def _die_with(parent: int) -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:
-            os._exit(0)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 if __name__ == "__main__":

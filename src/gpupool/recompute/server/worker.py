@@ -6,11 +6,9 @@ manager sends to the whole group are for the server, which still has work to fin
 """
 
 import argparse
-import ctypes
 import faulthandler
 import os
 import signal
-import sys
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from importlib import import_module
@@ -19,6 +17,7 @@ from typing import BinaryIO, Final
 import structlog
 
 from gpupool.core.errors import GpupoolError
+from gpupool.core.lifeline import die_with_parent
 from gpupool.core.logging import set_up_logging
 from gpupool.recompute.server.engine import Engine
 from gpupool.recompute.server.engine_threads import EngineThreads
@@ -35,8 +34,6 @@ from gpupool.recompute.server.messages import (
 )
 
 log = structlog.get_logger(__name__)
-_SET_DEATH_SIGNAL: Final = 1
-"""PR_SET_PDEATHSIG."""
 UNFIT_STATUS: Final = 3
 
 
@@ -49,7 +46,7 @@ def main() -> None:
     parser.add_argument("--log-level", default="INFO")
     given = parser.parse_args()
     incoming, outgoing = _take_pipes()
-    _die_with(given.parent)
+    die_with_parent(given.parent)
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
@@ -68,15 +65,6 @@ def _take_pipes() -> tuple[BinaryIO, BinaryIO]:
     os.close(nothing)
     os.dup2(2, 1)
     return incoming, outgoing
-
-
-def _die_with(parent: int) -> None:
-    """Have the kernel end this process when its parent ends."""
-    if not sys.platform.startswith("linux"):
-        return
-    ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(0)
 
 
 class _Worker:
