@@ -21,7 +21,7 @@ from gpupool.pos.line_points import line_point_limit, readings
 from gpupool.pos.pairs import Checkpoint, Workspace, go_on, new_workspace
 from gpupool.pos.parameters import EXTRA_BITS, PAIR_COUNT, K, check_dropped_bits
 from gpupool.pos.quality import choose_pair
-from gpupool.pos.tables import Entries, concatenate, next_table
+from gpupool.pos.tables import Entries, concatenate, join_upwards, next_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +130,8 @@ class Decompressor:
 
         # Lists of table 2 are long, so most are joined where they were made. A quality has no other work to share.
         if len(choices) <= 2:
-            lists, table = self._crew.run(pair, choices), 3
-        else:
-            lists, table = self._crew.run(two_pairs, range(0, len(choices), 2)), 4
-        while len(lists) > 1:
-            lists = [next_table(table, lists[i], lists[i + 1], k) for i in range(0, len(lists), 2)]
-            table += 1
-        return lists[0]
+            return join_upwards(3, self._crew.run(pair, choices), k)
+        return join_upwards(4, self._crew.run(two_pairs, range(0, len(choices), 2)), k)
 
     @contextmanager
     def _space(self, bits: int, k: int) -> Iterator[Workspace]:

@@ -68,6 +68,14 @@ def next_table(table: int, a: Entries, b: Entries, k: int = K) -> Entries:
     return Entries(y, metadata, xs)
 
 
+def join_upwards(table: int, lists: list[Entries], k: int = K) -> Entries:
+    """Join neighbours, table by table from ``table`` on, until one of the lists (a power of two of them) is left."""
+    while len(lists) > 1:
+        lists = [next_table(table, lists[i], lists[i + 1], k) for i in range(0, len(lists), 2)]
+        table += 1
+    return lists[0]
+
+
 def _wide(entries: Entries) -> Entries:
     """A device gives numbers of 32 bits."""
     return Entries(*(np.ascontiguousarray(column, np.uint64) for column in entries))

@@ -13,8 +13,8 @@ from gpupool.devices.recovery.quads import Quad, QuadJoiner
 from gpupool.pos.decompressor import Decompressor
 from gpupool.pos.line_points import readings
 from gpupool.pos.pairs import Checkpoint
-from gpupool.pos.parameters import LAST_TABLE, K
-from gpupool.pos.tables import Entries, concatenate, next_table
+from gpupool.pos.parameters import K
+from gpupool.pos.tables import Entries, concatenate, join_upwards
 
 _SHARE_OF_MEMORY: Final = 4
 """A lane takes up to this part of a card's memory: two lanes leave half to whatever else runs there."""
@@ -55,8 +55,4 @@ class CardDecompressor(Decompressor):
             concatenate([entries for entries, owner in zip(found, owners, strict=True) if owner == i])
             for i in range(len(choices) // 2)
         ]
-        for table in range(4, LAST_TABLE + 1):
-            if len(lists) == 1:
-                break
-            lists = [next_table(table, lists[i], lists[i + 1]) for i in range(0, len(lists), 2)]
-        return lists[0]
+        return join_upwards(4, lists)
