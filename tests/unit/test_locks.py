@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 LOCKS = ("base", "up", "all")
+EVERY = (*LOCKS, "chia")
 PIN = re.compile(r"^(?P<name>[a-z0-9][a-z0-9._-]*)==(?P<version>\S+)(?: ; (?P<marker>.*?))? \\$")
 HASH = re.compile(r"^    --hash=sha256:[0-9a-f]{64}(?: \\)?$")
 
@@ -20,20 +21,20 @@ def pins(checkout: Path, lock: str) -> set[tuple[str, str]]:
     return {(m["name"], m["version"]) for m in map(PIN.match, lines(checkout, lock)) if m}
 
 
-@pytest.mark.parametrize("lock", LOCKS)
+@pytest.mark.parametrize("lock", EVERY)
 def test_a_lock_is_pins_with_hashes_and_nothing_else(checkout: Path, lock: str) -> None:
     """So no address, no file path, no index option and no editable line can hide in it."""
     strange = [line for line in lines(checkout, lock) if not (PIN.match(line) or HASH.match(line))]
     assert strange == []
 
 
-@pytest.mark.parametrize("lock", LOCKS)
+@pytest.mark.parametrize("lock", EVERY)
 def test_a_lock_names_no_address(checkout: Path, lock: str) -> None:
     text = (checkout / "locks" / f"{lock}.txt").read_text()
     assert not re.search(r"://|file:|^--|^-", text, re.MULTILINE)
 
 
-@pytest.mark.parametrize("lock", LOCKS)
+@pytest.mark.parametrize("lock", EVERY)
 def test_every_pin_has_a_hash(checkout: Path, lock: str) -> None:
     content = lines(checkout, lock)
     assert content
@@ -42,7 +43,7 @@ def test_every_pin_has_a_hash(checkout: Path, lock: str) -> None:
             assert HASH.match(following), line
 
 
-@pytest.mark.parametrize("lock", LOCKS)
+@pytest.mark.parametrize("lock", EVERY)
 def test_no_pin_on_linux_hangs_on_a_python_version(checkout: Path, lock: str) -> None:
     """Ubuntu 22.04's Python is 3.11.0rc1, which pip counts as neither below nor above 3.12: it would get neither."""
     markers = [m["marker"] for m in map(PIN.match, lines(checkout, lock)) if m and m["marker"]]
