@@ -1,8 +1,9 @@
 """A harvester for tests of layouts: a program that asks all the time and says of each look-up what came of it.
 
-It may carry several loads at once, each with its own list of hosts, as if they were several harvesters; so their
-start-up is paid for once. HTTP loads are our own client's look-ups of real proofs at C1, seven qualities to one proof;
-a load whose list begins with ``frames:`` is that of a Gigahorse client. One line of JSON a look-up, on standard output.
+It may carry several loads at once, each with its own list of hosts and its own patience, as if they were several
+harvesters; so their start-up is paid for once. HTTP loads are our own client's look-ups of real proofs at C1, seven
+qualities to one proof; a load whose list begins with ``frames:`` is that of a Gigahorse client. One line of JSON a
+look-up, on standard output.
 """
 
 import argparse
@@ -77,12 +78,12 @@ async def _steadily(
 
 
 async def _carry(load: str, given: argparse.Namespace) -> None:
-    name, _, hosts = load.partition("=")
+    heading, _, hosts = load.partition("=")
+    name, _, seconds = heading.partition("@")
+    timeout_s = float(seconds or given.timeout)
     if hosts.startswith("frames:"):
         addresses = list(parse_addresses(hosts.removeprefix("frames:")))
-        frames = GigahorseClient(
-            addresses, timeout_s=given.timeout, connect_s=given.connect, retry_s=given.retry
-        )
+        frames = GigahorseClient(addresses, timeout_s=timeout_s, connect_s=given.connect, retry_s=given.retry)
 
         async def ask_frames(_: int) -> tuple[str, bool]:
             return await frames.ask(), False
@@ -91,7 +92,7 @@ async def _carry(load: str, given: argparse.Namespace) -> None:
         return
     options = ClientOptions(
         hosts=tuple(Host(*address) for address in parse_addresses(hosts)),
-        timeout_s=given.timeout,
+        timeout_s=timeout_s,
         connect_timeout_s=given.connect,
         retry_interval_s=given.retry,
         local_fallback=given.local,
@@ -108,7 +109,7 @@ async def _main(given: argparse.Namespace) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("loads", nargs="+", metavar="NAME=HOSTS")
+    parser.add_argument("loads", nargs="+", metavar="NAME[@SECONDS]=HOSTS")
     parser.add_argument("--rate", type=float, default=5.0)
     parser.add_argument("--count", type=int)
     parser.add_argument("--timeout", type=float, default=10.0)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from layout_farm import FULL, LOADS, MUTE, PATIENCE, PROXIES, Farm, Harvester, all_of, slowed
+from layout_farm import FULL, LOADS, MUTE, PATIENCE, PROXIES, Farm, Harvester, Service, all_of, slowed
 from layout_harvester import Line
 from layout_machines import make_network
 from polling import eventually
@@ -122,13 +122,16 @@ async def test_a_killed_proxy_of_two_costs_nothing(farm: Farm, proxy: str) -> No
 
 
 async def test_a_proxy_and_a_server_that_restart_at_one_time_cost_nothing(farm: Farm) -> None:
-    mark, both = farm.mark(), [farm.services[name] for name in ("http1", "apart")]
-    assert await asyncio.gather(*(asyncio.to_thread(service.stop) for service in both)) == [0, 0]
-    for service in both:
-        service.start()
+    mark = farm.mark()
+    await asyncio.gather(*(asyncio.to_thread(restart, farm.services[name]) for name in ("http1", "apart")))
     await farm.used("http1")
     await farm.carried(SOME)
     assert farm.faults(mark) == {}
+
+
+def restart(service: Service) -> None:
+    assert service.stop() == 0
+    service.start()
 
 
 async def test_the_tools_on_a_harvester_tell_the_truth(farm: Farm) -> None:

@@ -169,6 +169,20 @@ def test_many_look_ups_do_not_bury_a_dead_host_and_each_of_them_says_what_is_wro
     assert len(farm.asked) <= 50 + 20
 
 
+def test_a_look_up_that_never_got_its_turn_says_so() -> None:
+    farm = Farm(a=NEVER)
+    farm.table.failed("a", 0.0, "failed")
+
+    async def go() -> None:
+        with pytest.raises(DeadlineError, match="a had failed, and was good again too late"):
+            await asyncio.gather(farm.look_up(1e-3), back_at_once())
+
+    async def back_at_once() -> None:
+        farm.table.answered("a", asyncio.get_running_loop().time(), QUESTION.speed_class, 1.0)
+
+    run(go())
+
+
 def test_many_look_ups_that_wait_for_a_dead_host_are_all_answered_once_it_is_back() -> None:
     farm = Farm(a=[REFUSED] * 60 + [(0.1, GOOD)])
 

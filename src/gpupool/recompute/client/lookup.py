@@ -243,7 +243,8 @@ class Lookup:
             if overdue and attempt.host != LOCAL:
                 self._table.silent(attempt.host, attempt.began, now, reason)
         known = {view.name: view.reason for view in self._table.view(now) if view.reason is not None}
-        told = [f"{host} {reason}" for host, reason in (known | self._troubles).items()]
+        rested = dict.fromkeys(self._table.names - self._tried, "had failed, and was good again too late")
+        told = [f"{host} {reason}" for host, reason in (rested | known | self._troubles).items()]
         more = f"; and {len(told) - _TOLD_TROUBLES} more" if len(told) > _TOLD_TROUBLES else ""
         raise DeadlineError(
             f"No recompute host gave the {self._question.kind} within {self._timeout_s:g} s: "
