@@ -306,12 +306,41 @@ async def test_with_a_token_file_only_its_tokens_are_served(tmp_path: Path) -> N
             code, problem = await s.post("/v1/proofs", PROOF, Authorization=header)
             assert (code, problem["code"]) == (401, "unauthorized")
             assert TOKEN not in json.dumps(problem)
+            shown = header.startswith("Bearer ")
+            assert ("the one in the request" in str(problem["detail"])) == shown
+            async with s.http.get(s.url + "/v1/server", headers={"Authorization": header}) as answer:
+                told = answer.headers["WWW-Authenticate"]
+            assert told == ('Bearer error="invalid_token"' if shown else "Bearer")
         assert engine.asked == []
         assert (await s.post("/v1/proofs", PROOF, Authorization=f"Bearer {TOKEN}"))[0] == 200
         assert (await s.post("/v1/proofs", PROOF, Authorization="bearer another-long-enough-token"))[0] == 200
         for route, expected in (("/healthz", 200), ("/readyz", 200), ("/v1/server", 401), ("/metrics", 401)):
             async with s.http.get(s.url + route) as answer:
                 assert answer.status == expected
+
+
+async def test_tokens_are_renewed_while_the_server_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Old and new live side by side for as long as both are in the file; a file of no use changes nothing."""
+    monkeypatch.setattr(renewing, "LOOK_SECONDS", 0.0)
+    old, new = f"Bearer {TOKEN}", "Bearer a-renewed-token-of-many-characters"
+    path = token_file(tmp_path, TOKEN)
+    async with stage(ScriptedEngine(), recompute_token_file=path) as s:
+
+        async def let_in() -> list[bool]:
+            answers = [await s.post("/v1/proofs", PROOF, Authorization=token) for token in (old, new)]
+            return [status == 200 for status, _ in answers]
+
+        assert await let_in() == [True, False]
+        path.write_text(f"{TOKEN}\n{new.split()[1]}\n")
+        assert await let_in() == [True, True]
+        path.write_text("short\n")
+        assert await let_in() == [True, True]
+        path.write_text(f"{new.split()[1]}\n")
+        assert await let_in() == [False, True]
+        path.unlink()
+        assert await let_in() == [False, True]
 
 
 @pytest.mark.parametrize(

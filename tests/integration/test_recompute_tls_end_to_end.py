@@ -89,6 +89,7 @@ async def test_a_harvesters_variables_lead_through_tls_to_the_answer(tmp_path: P
         ("signed by itself", "authority that is not trusted here"),
         ("wrong authority", "authority that is not trusted here"),
         ("no token", "it wants a token"),
+        ("wrong token", "it does not know the token that it was shown"),
         ("plain", "--client-ca, with its key"),
     ],
 )
@@ -103,6 +104,9 @@ async def test_what_is_wrong_is_said_in_one_line_with_what_to_do(
     }
     async with chain(tmp_path, authority, **faults.get(fault, {})) as front:
         token = None if fault == "no token" else tmp_path / "client-token"
+        token = (
+            secret(tmp_path, "other-token", "a-token-of-somebody-else") if fault == "wrong token" else token
+        )
         ca = None if fault == "signed by itself" else authority.certificate
         credentials = Credentials.read(
             token_file=token, ca=other.certificate if fault == "wrong authority" else ca
@@ -118,6 +122,8 @@ async def test_what_is_wrong_is_said_in_one_line_with_what_to_do(
     told = " ".join((findings[0].name, findings[0].measured, str(findings[0].why), str(findings[0].remedy)))
     assert words in told
     assert checked.error is not None
+    if fault in {"no token", "wrong token"}:
+        assert ("the one in the request" in checked.error.message) == (fault == "wrong token")
     assert findings[0].remedy
 
 

@@ -7,6 +7,7 @@ that other users of the machine can open is refused, since it would be none.
 import os
 import ssl
 from dataclasses import dataclass
+from enum import StrEnum
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
@@ -119,12 +120,26 @@ def read_tokens(path: Path) -> tuple[str, ...]:
     return tokens
 
 
-def knows(header: str, tokens: tuple[str, ...]) -> bool:
-    """Tell whether the value of an ``Authorization`` header brings one of ``tokens``."""
+class TokenFault(StrEnum):
+    """What is wrong with the token of a request, to follow who wants one."""
+
+    MISSING = "the request has none"
+    UNKNOWN = "the one in the request is none that it knows"
+
+    @property
+    def challenge(self) -> str:
+        """The value of ``WWW-Authenticate`` that says the same to programs (RFC 6750)."""
+        return "Bearer" if self is TokenFault.MISSING else 'Bearer error="invalid_token"'
+
+
+def token_fault(header: str, tokens: tuple[str, ...]) -> TokenFault | None:
+    """Tell what is wrong with the value of an ``Authorization`` header; None: it brings one of ``tokens``."""
     scheme, _, given = header.partition(" ")
+    if scheme.lower() != "bearer" or not given.strip():
+        return TokenFault.MISSING
     # Every token is compared, so that the time tells nothing about which one was near.
     matches = [same_secret(given.strip(), token) for token in tokens]
-    return scheme.lower() == "bearer" and any(matches)
+    return None if any(matches) else TokenFault.UNKNOWN
 
 
 def is_loopback(host: str) -> bool:

@@ -28,6 +28,16 @@ _SELF_SIGNED: Final = 18
 _UNKNOWN: Final = frozenset({2, 19, 20, 21})
 _OTHER_NAME: Final = frozenset({62, 64})
 _ALERT: Final = re.compile(r"ALERT_(.+)")
+ASK_OVER_TLS: Final = (
+    "Ask it over TLS: https://HOST:PORT where a list takes addresses, GPUPOOL_CLIENT_TLS=1 for the hosts of "
+    "CHIAPOS_RECOMPUTE_HOST, tls, tls=CA_FILE or tls=sha256:HEX after a proxy's node. Gigahorse's own programs speak "
+    "no TLS: put a proxy of ours beside them."
+)
+"""How each tool is told, for whoever asked a side that takes nothing plain."""
+ASK_PLAINLY: Final = (
+    "Ask it without TLS (http://HOST:PORT, GPUPOOL_CLIENT_TLS=0, plain after a proxy's node), or start it with "
+    "--tls-cert and --tls-key."
+)
 _CA_REMEDY: Final = (
     "Give the authority that signed the server's certificate (--tls-ca FILE; for a proxy's node tls=FILE)."
 )
@@ -84,10 +94,7 @@ def of_asking(error: OSError) -> Words:
             + (": it has expired" if expired else ": it is not one of its authority"),
             "Show one that is valid and was signed by the authority in the other side's --client-ca.",
         )
-    return Words(
-        "does not speak TLS, or another version of it",
-        "Ask it without TLS (http://; for a proxy's node plain), or start it with --tls-cert and --tls-key.",
-    )
+    return Words("does not speak TLS, or another version of it", ASK_PLAINLY)
 
 
 def of_answering(error: OSError) -> Words:

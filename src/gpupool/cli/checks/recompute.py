@@ -11,10 +11,12 @@ from typing import Final
 from gpupool import __version__
 from gpupool.cli.checks.finding import Finding, failed, passed, warned
 from gpupool.core.errors import GpupoolError
+from gpupool.recompute.addresses import Address, format_address
 from gpupool.recompute.client.checking import check_host
 from gpupool.recompute.client.contact import Contact, Found, contact
 from gpupool.recompute.client.credentials import Credentials
 from gpupool.recompute.client.hosts import Host
+from gpupool.recompute.tls_words import ASK_OVER_TLS, ASK_PLAINLY
 from gpupool.recompute.variables import NAMES, PREFIX, ChiaposVariables
 
 _LOW_RETRY_S: Final = 10.0
@@ -26,12 +28,14 @@ _REMEDIES: Final[Mapping[Found, str]] = {
     "check the port.",
     Found.NO_WAY: "Open the port in the firewall of that machine (TCP), and check that this machine has a route to it.",
     Found.NOT_TRUSTED: "Give the authority that signed the server's certificate with --tls-ca FILE.",
-    Found.WANTS_TLS: "Name the host as https://HOST:PORT.",
-    Found.WANTS_PLAIN: "Name the host without https://, or start its server with --tls-cert and --tls-key.",
+    Found.WANTS_TLS: ASK_OVER_TLS,
+    Found.WANTS_PLAIN: ASK_PLAINLY,
     Found.GIGAHORSE: "Leave it to Gigahorse harvesters, or run `gpupool recompute serve` for this client.",
     Found.STRANGER: "Correct the port, or end what listens there.",
     Found.WANTS_CERTIFICATE: "Show one of the authority in its --client-ca, with its key: --tls-cert and --tls-key.",
-    Found.LOCKED: "Give the server's token with --token-file FILE.",
+    Found.LOCKED: "Give the server's token with --token-file FILE, or GPUPOOL_CLIENT_TOKEN_FILE.",
+    Found.NOT_LET_IN: "Copy a token of its list into this side's token file, whose first line is shown; it may have "
+    "been renewed there.",
 }
 
 
@@ -83,6 +87,7 @@ async def _check_one(host: Host, variables: ChiaposVariables, credentials: Crede
     seconds = variables.recompute_connect_timeout_s
     met = await contact(host, seconds, credentials)
     findings = list(judge_contact(met, datetime.now(UTC)))
+    findings += other_ports(met, variables.recompute_hosts)
     if met.view is None or not met.view.levels or findings[0].verdict == "fail":
         return findings
     checked = await check_host(
@@ -96,6 +101,18 @@ async def _check_one(host: Host, variables: ChiaposVariables, credentials: Crede
     else:
         findings.append(passed(name, f"right, in {checked.seconds * 1000:.0f} ms"))
     return findings
+
+
+def other_ports(met: Contact, listed: Sequence[Address]) -> Iterator[Finding]:
+    """Yield a hint where nothing of use is at an address, and the variables list its host under another port."""
+    ports = [str(port) for name, port in listed if name == met.host.host and port != met.host.port]
+    if met.view is None and ports and (met.host.host, met.host.port) not in listed:
+        yield warned(
+            f"{met.host.name} port",
+            f"{PREFIX}RECOMPUTE_HOST lists this host with port {', '.join(ports)}",
+            f"Port {met.host.port} was asked here.",
+            f"Name the port, as {format_address((met.host.host, int(ports[0])))}, or correct the variable.",
+        )
 
 
 def own_address() -> str | None:

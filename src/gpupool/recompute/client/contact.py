@@ -37,6 +37,7 @@ class Found(StrEnum):
     STRANGER = "something else listens there"
     WANTS_CERTIFICATE = "it wants a client certificate"
     LOCKED = "it wants a token"
+    NOT_LET_IN = "it does not know the token that it was shown"
     SERVER = "a recompute server or proxy"
 
 
@@ -81,7 +82,7 @@ async def contact(host: Host, seconds: float, credentials: Credentials) -> Conta
         return Contact(host, Found.NO_WAY, _reason(error, seconds))
     if not said and not host.tls and await _speaks_tls(host, seconds):
         return Contact(host, Found.WANTS_TLS)
-    return _judge(host, said)
+    return _judge(host, said, shown=credentials.token is not None)
 
 
 async def _ask(host: Host, tls: ssl.SSLContext | None, seconds: float, token: str | None) -> bytes:
@@ -118,7 +119,8 @@ async def _speaks_tls(host: Host, seconds: float) -> bool:
     return True
 
 
-def _judge(host: Host, said: bytes) -> Contact:
+def _judge(host: Host, said: bytes, *, shown: bool) -> Contact:
+    """Tell who says this; ``shown``: to whom brought a token."""
     if not said:
         return Contact(host, Found.GIGAHORSE)
     match = _HEAD.match(said)
@@ -133,7 +135,7 @@ def _judge(host: Host, said: bytes) -> Contact:
     if status == 403 and b"tls_required" in body:
         return Contact(host, Found.WANTS_TLS, headers=headers)
     if status == 401:
-        return Contact(host, Found.LOCKED, headers=headers)
+        return Contact(host, Found.NOT_LET_IN if shown else Found.LOCKED, headers=headers)
     if status == 400 and b"HTTPS" in body:
         return Contact(host, Found.WANTS_TLS)
     try:

@@ -4,6 +4,8 @@ import json
 from email.utils import formatdate
 from typing import Final
 
+from gpupool.recompute.tls_words import ASK_OVER_TLS
+
 PHRASES: Final = {
     200: "OK", 400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found",
     405: "Method Not Allowed", 408: "Request Timeout",
@@ -16,7 +18,7 @@ REMEDIES: Final = {
     "deadline": "Allow more time, add servers, or see /v1/nodes for what is wrong with them.",
     "busy": "Try again after the time in Retry-After, or add servers.",
     "unauthorized": "Bring a token of the proxy's list as Authorization: Bearer TOKEN (--token-file of our client).",
-    "tls_required": "Use https:// in the client; the proxy takes TLS on this port.",
+    "tls_required": ASK_OVER_TLS,
     "no_certificate": "Show a certificate of the proxy's --client-ca (--tls-cert and --tls-key of our client).",
     "locked_out": "Give the proxy what they want: token-file=, cert= and key= of the node, or --node-token-file.",
     "wrong_answer": "See /v1/nodes of the proxy, and take servers that answer wrong out of use.",
@@ -43,8 +45,8 @@ def response(
     return head.encode("latin-1") + body
 
 
-def problem(status: int, code: str, detail: str, request_id: str) -> bytes:
-    """Return an error as problem+json (RFC 9457), with a remedy."""
+def problem(status: int, code: str, detail: str, request_id: str, challenge: str = "") -> bytes:
+    """Return an error as problem+json (RFC 9457), with a remedy; ``challenge`` goes into ``WWW-Authenticate``."""
     body = {
         "type": "about:blank",
         "title": PHRASES.get(status, "Error"),
@@ -57,4 +59,6 @@ def problem(status: int, code: str, detail: str, request_id: str) -> bytes:
     headers = [("X-Request-Id", request_id)]
     if status in {429, 503}:
         headers.append(("Retry-After", "1"))
+    if challenge:
+        headers.append(("WWW-Authenticate", challenge))
     return response(status, json.dumps(body).encode(), "application/problem+json", tuple(headers))

@@ -15,7 +15,7 @@ from typing import Final
 import structlog
 
 from gpupool.core.errors import InvalidInputError
-from gpupool.recompute.credentials import TlsFiles, is_loopback, knows, read_tokens, tls_files
+from gpupool.recompute.credentials import TlsFiles, is_loopback, read_tokens, tls_files, token_fault
 from gpupool.recompute.renewing import Renewed
 
 OPEN_PATHS: Final = frozenset({b"/healthz", b"/readyz"})
@@ -51,6 +51,8 @@ class Refusal:
     status: int
     code: str
     detail: str
+    challenge: str = ""
+    """The value of ``WWW-Authenticate``; empty: none."""
 
 
 class Border:
@@ -93,9 +95,10 @@ class Border:
         refusal = self._refuses(transport)
         if refusal is None and self._tokens is not None:
             given = headers.get(b"authorization", b"").decode("latin-1")
-            if not knows(given, self._tokens.get()):
+            fault = token_fault(given, self._tokens.get())
+            if fault is not None:
                 return Refusal(
-                    401, "unauthorized", "This proxy wants a token, and the request has none that it knows."
+                    401, "unauthorized", f"This proxy wants a token, and {fault}.", fault.challenge
                 )
         return refusal
 

@@ -130,7 +130,8 @@ class HttpClient(Client):
             refusal = self.core.border.refuses_request(self.transport, path, request.headers)
             if refusal is not None:
                 log.warning("client_refused", client=self.peer, path=path[:200], why=refusal.detail)
-                self._write(problem(refusal.status, refusal.code, refusal.detail, self.core.next_id()))
+                told = refusal.status, refusal.code, refusal.detail, self.core.next_id(), refusal.challenge
+                self._write(problem(*told))
             elif request.method == b"POST" and path in QUESTION_PATHS:
                 self._forward(request, path)
             else:

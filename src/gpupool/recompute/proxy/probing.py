@@ -22,6 +22,10 @@ from gpupool.recompute.proxy.trust import Keyring
 CONNECT_SECONDS: Final = 1.5
 HTTP_SECONDS: Final = 1.5
 FRAME_SECONDS: Final = 3.0
+_TLS_REMEDY: Final = (
+    "Give the node tls, tls=CA_FILE or tls=sha256:HEX: after its address in the file, in quotes after -n, or as "
+    "`nodes add HOST tls`; --node-tls does it for all."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,7 @@ async def ask_server(node: Node, keyring: Keyring) -> Finding:
         writer.close()
     if not (head or node.trust.tls or node.kinds) and await _speaks_tls(node):
         why = "it takes TLS only, and is asked without"
-        return Finding(reachable=False, why=why, remedy="Give the node tls, tls=CA_FILE or tls=sha256:HEX.")
+        return Finding(reachable=False, why=why, remedy=_TLS_REMEDY)
     return _finding(head, body)
 
 

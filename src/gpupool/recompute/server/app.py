@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 import structlog
 from aiohttp import web
@@ -18,12 +18,14 @@ from gpupool.contracts.recompute import (
     PROOFS_PATH,
     QUALITIES_PATH,
     SERVER_PATH,
+    SOLUTIONS_PATH,
     KnownAnswersView,
     ProofReply,
     QualityReply,
     QueueView,
     RecomputeDevice,
     RecomputeServerView,
+    SolutionReply,
     hexadecimal,
 )
 from gpupool.core.errors import (
@@ -33,23 +35,31 @@ from gpupool.core.errors import (
     TooLargeError,
     UnavailableError,
 )
-from gpupool.pos.costs import Kind
 from gpupool.pos.parameters import LEVELS, PLOT_SIZES, K
 from gpupool.recompute.demo import known_proof
-from gpupool.recompute.server.access import access_guard
+from gpupool.recompute.server.access import Tokens, access_guard
 from gpupool.recompute.server.banner import request_line, say
 from gpupool.recompute.server.client_names import client_of
 from gpupool.recompute.server.crew import Place
 from gpupool.recompute.server.engine import WrongAnswerError
 from gpupool.recompute.server.metrics import Metrics
 from gpupool.recompute.server.problems import REQUEST_ID, name_request, with_problems
-from gpupool.recompute.server.questions import Question, read_proof_question, read_quality_question
+from gpupool.recompute.server.questions import (
+    AnyQuestion,
+    Asking,
+    Question,
+    level_of,
+    read_proof_question,
+    read_quality_question,
+)
 from gpupool.recompute.server.rates import Rates
+from gpupool.recompute.server.solving import NoSolverError, SolverDesk
 from gpupool.recompute.server.tickets import Answer
 from gpupool.recompute.server.work import WorkQueue
 
 log = structlog.get_logger(__name__)
 State = Literal["starting", "ready", "draining"]
+_Q = TypeVar("_Q", bound=AnyQuestion)
 _MEASURED_PLOT: Final = known_proof().plot_id
 KNOWN: Final = "known"
 """What request lines name as the engine where nothing had to be computed."""
@@ -73,10 +83,10 @@ class DrainingError(UnavailableError):
 class _Heard:
     """What is known of a request while it is served."""
 
-    kind: Kind
+    kind: Asking
     deadline: float = 0.0
     """Monotonic seconds."""
-    question: Question | None = None
+    question: AnyQuestion | None = None
     answer: Answer | None = None
 
     @property
@@ -102,16 +112,20 @@ class RecomputeServer:
         instance_id: str,
         *,
         deadline_ms: int,
-        tokens: tuple[str, ...] = (),
+        tokens: Tokens | None = None,
         certificate: bool = False,
+        solver: SolverDesk | None = None,
     ) -> None:
         self._queue, self._crew = queue, queue.crew
+        self._solver = solver
         self._instance_id = instance_id
         self._deadline_ms = deadline_ms
         self._tokens = tokens
         self._certificate = certificate
         self._draining = False
-        self._metrics = Metrics(queue, ready=lambda: self.state == "ready")
+        self._metrics = Metrics(
+            queue, ready=lambda: self.state == "ready", solutions=None if solver is None else solver.queue
+        )
 
     @property
     def state(self) -> State:
@@ -133,6 +147,7 @@ class RecomputeServer:
             [
                 web.post(PROOFS_PATH, self._recover_proof),
                 web.post(QUALITIES_PATH, self._look_up_quality),
+                web.post(SOLUTIONS_PATH, self._solve),
                 web.get(SERVER_PATH, self._show_server),
                 web.get("/healthz", self._show_health),
                 web.get("/readyz", self._show_readiness),
@@ -154,12 +169,20 @@ class RecomputeServer:
             return _binary(pair, "tables", question.k)
         return _json(QualityReply(x=hexadecimal(pair)))
 
+    async def _solve(self, request: web.Request) -> web.Response:
+        if self._solver is None:
+            raise NoSolverError
+        _, proof = await self._answer(request, "solve", self._solver.read)
+        if _wants_binary(request):
+            return web.Response(body=bytes(proof), content_type=BINARY_TYPE)
+        return _json(SolutionReply(proof=bytes(proof).hex()))
+
     async def _answer(
         self,
         request: web.Request,
-        kind: Kind,
-        read: Callable[[bytes], Question],
-    ) -> tuple[Question, tuple[int, ...]]:
+        kind: Asking,
+        read: Callable[[bytes], _Q],
+    ) -> tuple[_Q, tuple[int, ...]]:
         """Read a question, have it worked on within its deadline, and count and log how it ended."""
         began = self._queue.clock.monotonic()
         heard = _Heard(kind)
@@ -184,12 +207,18 @@ class RecomputeServer:
         return answer
 
     async def _work(
-        self, request: web.Request, heard: "_Heard", read: Callable[[bytes], Question]
-    ) -> tuple[Question, tuple[int, ...]]:
+        self, request: web.Request, heard: "_Heard", read: Callable[[bytes], _Q]
+    ) -> tuple[_Q, tuple[int, ...]]:
         """Return question and answer."""
-        self._check_open()
+        queue = self._queue
+        if heard.kind != "solve" or self._solver is None:
+            self._check_open()
+        elif self._draining:
+            raise DrainingError
+        else:
+            queue = self._solver.queue
         question = heard.question = read(await self._body(request, heard.deadline))
-        answer = heard.answer = await self._queue.run(
+        answer = heard.answer = await queue.run(
             heard.kind,
             question,
             heard.deadline,
@@ -197,13 +226,13 @@ class RecomputeServer:
             fresh=_wants_fresh(request, question),
         )
         if answer.worker is not None:
-            self._metrics.answered(heard.kind, question.level, answer.seconds, answer.worker)
+            self._metrics.answered(heard.kind, level_of(question), answer.seconds, answer.worker)
         return question, answer.xs
 
     def _log_request(self, request: web.Request, heard: "_Heard", began: float, result: str) -> None:
         asked, clock, client = heard.question, self._queue.clock, request.remote or "?"
         ms, request_id = (clock.monotonic() - began) * 1000, request[REQUEST_ID]
-        plot = None if asked is None else (asked.k, asked.level)
+        plot = None if asked is None else (asked.k, level_of(asked))
         epoch_ms = int(clock.now().timestamp() * 1000)
         computed = None if heard.answer is None else round(heard.answer.seconds * 1000, 3)
         say(
@@ -214,6 +243,7 @@ class RecomputeServer:
                 ms,
                 engine=heard.engine,
                 used_gpu=heard.used_card,
+                letter="S" if heard.kind == "solve" else "C",
                 result=result,
                 request_id=request_id,
             )
@@ -265,6 +295,7 @@ class RecomputeServer:
                 rates=queue.rates.view(),
                 queue=QueueView(running=queue.running, waiting=queue.waiting, room=queue.room),
                 answers=KnownAnswersView(kept=len(queue.known), hits=queue.known.hits, joined=queue.joined),
+                solver=None if self._solver is None else self._solver.view(),
             )
         )
 
@@ -300,7 +331,7 @@ def _device(place: Place, rates: Rates) -> RecomputeDevice:
     )
 
 
-def _wants_fresh(request: web.Request, question: Question) -> bool:
+def _wants_fresh(request: web.Request, question: AnyQuestion) -> bool:
     """Tell whether the client wants to see this server compute.
 
     The shipped proof is always computed: it is what tools measure and check servers with, also through a proxy.
@@ -319,5 +350,5 @@ def _binary(numbers: tuple[int, ...], checked: str, k: int) -> web.Response:
     return web.Response(body=body, content_type=BINARY_TYPE, headers={CHECKED_HEADER: checked})
 
 
-def _json(message: ProofReply | QualityReply | RecomputeServerView) -> web.Response:
+def _json(message: ProofReply | QualityReply | SolutionReply | RecomputeServerView) -> web.Response:
     return web.Response(body=message.model_dump_json().encode(), content_type="application/json")

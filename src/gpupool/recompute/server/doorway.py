@@ -15,7 +15,7 @@ from typing import Final
 
 import structlog
 
-from gpupool.recompute.tls_words import of_answering
+from gpupool.recompute.tls_words import ASK_OVER_TLS, of_answering
 
 log = structlog.get_logger(__name__)
 _POLL_SECONDS: Final = 0.05
@@ -140,7 +140,7 @@ class Doorway:
             advice = "This server has no TLS. Give it --tls-cert and --tls-key, or use http:// in the client."
             log.warning("tls_client_refused", client=client, what_to_do=advice)
         elif speech is Speech.HTTP:
-            advice = "This server takes TLS only. Use https:// in the client."
+            advice = f"This server takes TLS only. {ASK_OVER_TLS}"
             log.warning("plain_client_refused", client=client, what_to_do=advice)
         else:
             advice = "It speaks neither HTTP nor TLS; find out what runs there."

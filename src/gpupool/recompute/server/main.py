@@ -39,6 +39,7 @@ from gpupool.recompute.server.ending import GRACE_SECONDS, end_within
 from gpupool.recompute.server.problems import refuse_head
 from gpupool.recompute.server.seat import SeatRules
 from gpupool.recompute.server.settings import RecomputeServerSettings
+from gpupool.recompute.server.solving import SolverDesk, installed_release, solver_worker
 from gpupool.recompute.server.staffing import WorkerPlan, card_workers, cpu_worker, thread_advice
 from gpupool.recompute.server.suitability import Suitability
 from gpupool.recompute.server.work import WorkQueue
@@ -157,14 +158,21 @@ async def listening(
     """
     files = tls_files(settings.recompute_tls_cert, settings.recompute_tls_key, settings.recompute_client_ca)
     context = None if files is None else Renewed(files.paths, files.context, time.monotonic)
-    tokens = () if settings.recompute_token_file is None else read_tokens(settings.recompute_token_file)
+    token_file = settings.recompute_token_file
+    tokens = (
+        None
+        if token_file is None
+        else Renewed((token_file,), lambda: read_tokens(token_file), time.monotonic).get
+    )
     queue = WorkQueue(crew, settings.recompute_queue_room, suitability=suitability)
+    desk = _solver_desk(settings, queue)
     server = RecomputeServer(
         queue,
         instance_id,
         deadline_ms=settings.recompute_deadline_ms,
         tokens=tokens,
         certificate=settings.recompute_client_ca is not None,
+        solver=desk,
     )
     runner = web.AppRunner(server.application(), handler_cancellation=True, shutdown_timeout=_CLOSE_SECONDS)
     await runner.setup()
@@ -182,11 +190,26 @@ async def listening(
     try:
         yield server, int(listener.getsockname()[1])
         server.end()
-        await queue.drain(settings.recompute_drain_seconds)
+        drained = [queue.drain(settings.recompute_drain_seconds)]
+        if desk is not None:
+            drained.append(desk.queue.drain(settings.recompute_drain_seconds))
+        await asyncio.gather(*drained)
     finally:
         accepting.cancel()
         await asyncio.wait({accepting})
         await runner.cleanup()
+        if desk is not None:
+            await desk.end()
+
+
+def _solver_desk(settings: RecomputeServerSettings, lookups: WorkQueue) -> SolverDesk | None:
+    """Return what solves partial proofs of v2 plots here, if that is wanted and chia_rs is installed."""
+    release = installed_release()
+    if release is None or not settings.recompute_solvers:
+        return None
+    rules = SeatRules(stuck_seconds=settings.recompute_stuck_seconds, log_level=settings.log_level)
+    crew = ProcessCrew([solver_worker(settings.recompute_solvers)], rules)
+    return SolverDesk(crew, lookups, settings.recompute_queue_room, release)
 
 
 def _keep_record(settings: RecomputeServerSettings, instance_id: str, port: int) -> Path | None:

@@ -10,6 +10,7 @@ from gpupool.contracts.problems import MEDIA_TYPE, Problem, problem_of
 from gpupool.contracts.recompute import BODY_LIMIT, REQUEST_ID_HEADER
 from gpupool.core.errors import GpupoolError, NotFoundError, TooLargeError
 from gpupool.core.ids import new_id
+from gpupool.recompute.server.access import CHALLENGE
 from gpupool.recompute.server.work import OverloadedError
 
 REQUEST_ID: Final = web.RequestKey("request_id", str)
@@ -31,10 +32,12 @@ async def with_problems(request: web.Request, handler: Handler) -> web.StreamRes
 
 
 async def name_request(request: web.BaseRequest, response: web.StreamResponse) -> None:
-    """Put the request's id on its answer."""
-    given = request.get(REQUEST_ID)
+    """Put the request's id on its answer, and what a refused one lacks."""
+    given, challenge = request.get(REQUEST_ID), request.get(CHALLENGE)
     if given is not None:
         response.headers[REQUEST_ID_HEADER] = given
+    if challenge is not None:
+        response.headers["WWW-Authenticate"] = challenge
 
 
 def problem_response(error: GpupoolError, request_id: str) -> web.Response:
@@ -61,7 +64,7 @@ def _refusal(error: web.HTTPException, request: web.Request) -> web.Response:
     """Translate what the HTTP library refuses by itself."""
     if error.status == 404:
         message = f"There is no {request.method} {request.path[:200]} here."
-        remedy = "Use POST /v1/proofs, POST /v1/qualities or GET /v1/server."
+        remedy = "Use POST /v1/proofs, /v1/qualities or /v1/solutions, or GET /v1/server."
         return problem_response(NotFoundError(message, remedy=remedy), request[REQUEST_ID])
     if error.status == 413:
         return problem_response(
@@ -72,7 +75,7 @@ def _refusal(error: web.HTTPException, request: web.Request) -> web.Response:
         status=error.status,
         code="method_not_allowed" if error.status == 405 else "invalid_input",
         detail=f"{request.method} {request.path[:200]}: {error.reason}.",
-        remedy="Use POST /v1/proofs, POST /v1/qualities or GET /v1/server.",
+        remedy="Use POST /v1/proofs, /v1/qualities or /v1/solutions, or GET /v1/server.",
         request_id=request[REQUEST_ID],
     )
     return _response(problem, {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {})
