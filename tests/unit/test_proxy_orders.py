@@ -199,3 +199,12 @@ async def test_commands_of_a_predecessor_count_once_it_has_let_go(stage: Stage) 
     await stage.say("add", "c")
     successor.orders.read()
     assert "c:11989" in successor.directory.nodes
+
+
+async def test_a_node_under_another_port_is_hinted_at(stage: Stage) -> None:
+    with pytest.raises(NotFoundError) as raised:
+        await stage.say("drain", "a:11990")
+    assert "there is a:11989" in raised.value.remedy
+    with pytest.raises(NotFoundError) as raised:
+        await stage.say("drain", "nowhere")
+    assert "nodes list" in raised.value.remedy

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 UNKNOWN: Final = "-"
 _GAP: Final = 2
-_PIPE_WIDTH: Final = 160
+PIPE_WIDTH: Final = 160
 """Where no terminal says how wide it is."""
 
 
@@ -55,8 +55,8 @@ def print_table(
     if not lines:
         typer.echo(as_typed(f"{title}: {empty}"))
         return
-    room = width or (shutil.get_terminal_size().columns if sys.stdout.isatty() else _PIPE_WIDTH)
-    beside = _fitting([n for n, name in enumerate(columns) if name not in below], columns, lines, room)
+    room = width or (shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_WIDTH)
+    beside = fitting([n for n, name in enumerate(columns) if name not in below], columns, lines, room)
     under = [n for n in range(len(columns)) if n not in beside]
     widths = _widths(beside, columns, lines)
     typer.secho(title, bold=True)
@@ -90,10 +90,10 @@ def _cell(value: object) -> str:
     return "".join(character if character.isprintable() else " " for character in text)
 
 
-def _fitting(
+def fitting(
     candidates: list[int], columns: Sequence[str], lines: Sequence[Sequence[str]], room: int
 ) -> list[int]:
-    """Return the columns that fit side by side: the last ones give way, and never the first."""
+    """Return the columns that fit side by side in ``room`` characters: the last ones give way, and never the first."""
     beside = list(candidates)
     while len(beside) > 1 and sum(_widths(beside, columns, lines)) + _GAP * (len(beside) - 1) > room:
         beside.pop()

@@ -1,9 +1,11 @@
 """``gpupool recompute nodes``: the servers behind a running proxy, seen and changed without a restart."""
 
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+from typer.core import TyperCommand
 
 from gpupool.cli.output import JsonFlag, print_plain_json, print_table
 
@@ -26,6 +28,25 @@ SocketsOption = Annotated[
 HistoryOption = Annotated[
     str | None, typer.Option(metavar="NAME", help="Instead, what one did, minute by minute and hour by hour.")
 ]
+
+
+_NEGATIVE: Final = re.compile(r"-[0-9.]+")
+
+
+class WeightCommand(TyperCommand):
+    """A command with a number that may be mistyped as a negative one, which is no option."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Refuse a negative number in words; errors of the command line as for every command."""
+        from gpupool.core.errors import InvalidInputError
+
+        for before, given in zip(["", *args], args, strict=False):
+            if _NEGATIVE.fullmatch(given) and not before.startswith("-"):
+                raise InvalidInputError(
+                    f"The weight is {given[:40]}; it must be above 0 and at most 1000.",
+                    remedy="To give a server nothing, drain it: `gpupool recompute nodes drain HOST`.",
+                )
+        return super().parse_args(ctx, args)
 
 
 def client_of(port: int | None) -> "AdminClient":
@@ -163,7 +184,7 @@ def undrain(node: NodeArgument, port: PortOption = None) -> None:
     _change(port, "undrain", node)
 
 
-@app.command()
+@app.command(cls=WeightCommand)
 def weight(
     node: NodeArgument,
     weight: Annotated[

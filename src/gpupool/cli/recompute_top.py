@@ -1,12 +1,13 @@
 """``gpupool recompute top``: a running proxy at a glance, drawn anew every second, or once for scripts."""
 
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from gpupool.cli.output import JsonFlag, print_plain_json
+from gpupool.cli.output import PIPE_WIDTH, JsonFlag, fitting, print_plain_json
 from gpupool.cli.recompute_nodes import PortOption, client_of
 
 if TYPE_CHECKING:
@@ -49,14 +50,16 @@ def top(
     from rich.live import Live
 
     console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = PIPE_WIDTH
     if once:
-        console.print(screen(client.get("/v1/top"), client.record.public_port))
+        console.print(screen(client.get("/v1/top"), client.record.public_port, console.width))
         return
     with Live(console=console, screen=True, auto_refresh=False) as live:
         try:
             while True:
                 client, found = _look(client)
-                live.update(screen(found, client.record.public_port), refresh=True)
+                live.update(screen(found, client.record.public_port, console.width), refresh=True)
                 time.sleep(every)
         except KeyboardInterrupt:
             return
@@ -78,8 +81,8 @@ def _look(client: "AdminClient") -> "tuple[AdminClient, dict[str, Any]]":
             client = client_of(port)
 
 
-def screen(found: dict[str, Any], port: int) -> "RenderableType":
-    """Return what is shown of an answer of the admin interface."""
+def screen(found: dict[str, Any], port: int, width: int) -> "RenderableType":
+    """Return what is shown of an answer of the admin interface on a terminal of ``width`` characters."""
     from rich.console import Group
     from rich.text import Text
 
@@ -93,55 +96,75 @@ def screen(found: dict[str, Any], port: int) -> "RenderableType":
     alerts = [
         Text(f"{row['alert']}: {row['subject']} ({row['why']})", style="red") for row in found["alerts"][:5]
     ]
-    return Group(Text(head, style="bold"), *alerts, _nodes(found["nodes"]), _clients(found))
+    return Group(Text(head, style="bold"), *alerts, *_nodes(found["nodes"], width), *_clients(found, width))
 
 
-def _nodes(rows: list[dict[str, Any]]) -> "RenderableType":
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title="Servers", title_justify="left", box=None, pad_edge=False, expand=False)
-    for name in ("SERVER", "STATE", "KIND"):
-        table.add_column(name, no_wrap=True)
-    for name in ("AT ONCE", "REQ/S", "SHARE", "P50 MS", "P99 MS", "FAILED"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("TROUBLE")
-    for row in rows:
-        state = f"{row['state']}{', slow' if row['slow'] else ''}"
-        table.add_row(
-            Text(row["name"]),
-            Text(state, style=_COLOURS.get(row["state"], "")),
-            Text(" ".join(row["kinds"]) or "?"),
+def _nodes(rows: list[dict[str, Any]], width: int) -> "list[RenderableType]":
+    columns = ("SERVER", "STATE", "KIND", "AT ONCE", "REQ/S", "SHARE", "P50 MS", "P99 MS", "FAILED")
+    lines = [
+        (
+            row["name"],
+            f"{row['state']}{', slow' if row['slow'] else ''}",
+            " ".join(row["kinds"]) or "?",
             f"{row['in_flight']}/{row['limit'] or '-'}",
             f"{row['requests_per_second']:.1f}",
             f"{row['share']:.0%}",
             _number(row["p50_ms"]),
             _number(row["p99_ms"]),
             str(row["failed"]),
-            Text(row["why"]),
         )
-    return table
+        for row in rows
+    ]
+    colours = [_COLOURS.get(row["state"], "") for row in rows]
+    return _table("Servers", columns, 3, lines, colours, [row["why"] for row in rows], width)
 
 
-def _clients(found: dict[str, Any]) -> "RenderableType":
-    from rich.table import Table
-    from rich.text import Text
-
+def _clients(found: dict[str, Any], width: int) -> "list[RenderableType]":
+    rows = found["clients"][:_BUSIEST]
     title = f"Busiest clients ({found['clients_known']} known, {found['clients_silent']} silent)"
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, expand=False)
-    table.add_column("CLIENT", no_wrap=True)
-    for name in ("REQ/S", "REQUESTS", "FAILED", "MEAN MS", "CONNECTIONS"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in found["clients"][:_BUSIEST]:
-        table.add_row(
-            Text(row["address"], style="red" if row["silent"] else ""),
+    columns = ("CLIENT", "REQ/S", "REQUESTS", "FAILED", "MEAN MS", "CONNECTIONS")
+    lines = [
+        (
+            row["address"],
             f"{row['requests_per_second']:.1f}",
             str(row["requests"]),
             str(row["failed"]),
             _number(row["mean_ms"]),
             str(row["connections"]),
         )
-    return table
+        for row in rows
+    ]
+    colours = ["red" if row["silent"] else "" for row in rows]
+    return _table(title, columns, 1, lines, colours, [""] * len(rows), width)
+
+
+def _table(
+    title: str,
+    columns: Sequence[str],
+    texts: int,
+    lines: Sequence[Sequence[str]],
+    colours: Sequence[str],
+    whys: Sequence[str],
+    width: int,
+) -> "list[RenderableType]":
+    """Return a table, and below it, a line for each row, what found no room and why something is as it is.
+
+    The first ``texts`` columns hold words, the others numbers.
+    """
+    from rich.table import Table
+    from rich.text import Text
+
+    beside = fitting(list(range(len(columns))), columns, lines, width) if lines else range(len(columns))
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, expand=False)
+    for n in beside:
+        table.add_column(columns[n], justify="left" if n < texts else "right", no_wrap=True)
+    below: list[RenderableType] = []
+    for line, colour, why in zip(lines, colours, whys, strict=True):
+        table.add_row(*(Text(line[n], style=colour if n == texts // 2 else "") for n in beside))
+        rest = [f"{columns[n].lower()} {line[n]}" for n in range(len(beside), len(columns))]
+        if rest or why:
+            below.append(Text(f"  {line[0]}: {', '.join([*rest, why] if why else rest)}", style=colour))
+    return [table, *below]
 
 
 def _number(value: float | None) -> str:

@@ -156,9 +156,7 @@ class Orders:
             return self._added(name, given)
         known = name in self._directory.nodes or (action == "reset" and name in self.orders)
         if not known:
-            raise NotFoundError(
-                f"This proxy has no node {name}.", remedy="See `gpupool recompute nodes list`."
-            )
+            raise NotFoundError(f"This proxy has no node {name}.", remedy=self._hint(name))
         if action == "undrain":
             return self._undrained(name, order)
         results = {
@@ -170,6 +168,14 @@ class Orders:
         if action not in results:
             raise InvalidInputError(f"{action[:40]!r} is nothing that can be done to a node.")
         return results[action]
+
+    def _hint(self, name: str) -> str:
+        """Return what to do about a node that is not there; one of its host under another port was meant, maybe."""
+        host = parse_address(name)[0]
+        others = [other for other in self._directory.nodes if parse_address(other)[0] == host]
+        if not others:
+            return "See `gpupool recompute nodes list`."
+        return f"Name its port too: there is {', '.join(others[:4])}."
 
     def _added(self, name: str, given: Mapping[str, Any]) -> Order:
         if name in self._directory.nodes:
