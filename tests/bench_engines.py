@@ -5,6 +5,8 @@ import signal
 import threading
 
 from gpupool.core.errors import NotFoundError
+from gpupool.devices.recovery.errors import DeviceMemoryError
+from gpupool.recompute.demo import known_proof
 from gpupool.recompute.server.engine import Checkpoint
 from gpupool.recompute.server.questions import Question
 
@@ -27,6 +29,30 @@ class _Hanging(_Lying):
     def quality(self, question: Question, checkpoint: Checkpoint) -> tuple[int, int]:
         threading.Event().wait()
         return 1, 2
+
+
+class _Limited(_Lying):
+    """Right at C1 and C4, and at the other levels wrong in several ways."""
+
+    def proof(self, question: Question, checkpoint: Checkpoint) -> tuple[int, ...]:
+        self._at(question.level)
+        return known_proof().xs
+
+    def quality(self, question: Question, checkpoint: Checkpoint) -> tuple[int, int]:
+        self._at(question.level)
+        return 1, 2
+
+    def _at(self, level: int) -> None:
+        if level == 2:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if level == 3:
+            raise DeviceMemoryError("It has not enough memory.")
+        if level == 5:
+            threading.Event().wait()
+
+
+def limited() -> _Limited:
+    return _Limited()
 
 
 def lying() -> _Lying:

@@ -18,6 +18,9 @@ from gpupool.recompute.server.staffing import WorkerPlan, cpu_worker
 ENGINES = "bench_engines"
 
 
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
 @pytest.fixture(autouse=True)
 def _engines_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).resolve().parent.parent))
@@ -30,8 +33,13 @@ def run(*words: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-def wrong(function: str) -> WorkerPlan:
-    return WorkerPlan(name=function, engine="test", factory=f"{ENGINES}:{function}", threads=1)
+def wrong(function: str, index: int | None = None) -> WorkerPlan:
+    return WorkerPlan(name=function, engine="test", factory=f"{ENGINES}:{function}", threads=1, index=index)
+
+
+def devices(patch: pytest.MonkeyPatch, *plans: WorkerPlan) -> None:
+    """Let the machine have these devices."""
+    patch.setattr(recompute_flags.DeviceOptions, "workers", lambda self: (list(plans), []))
 
 
 def test_every_device_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,14 +52,13 @@ def test_every_device_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_device_that_is_wrong_is_named_and_the_others_are_tested(monkeypatch: pytest.MonkeyPatch) -> None:
-    plans = [wrong("lying"), wrong("crashing"), wrong("unfit"), cpu_worker("cpu", 1)]
-    monkeypatch.setattr(recompute_flags.DeviceOptions, "workers", lambda self: (plans, []))
+    devices(monkeypatch, wrong("lying"), wrong("crashing"), wrong("unfit", 3), cpu_worker("cpu", 1))
     code, output = run("selftest", "--levels", "1")
     lines = output.splitlines()
     assert code == 5
     assert lines[0].startswith("lying (test): WRONG: quality at C1: its answer is wrong.")
     assert "crashing (test): WRONG: quality at C1: It failed: its process ended with signal 11." in lines[1]
-    assert "unfit (test): WRONG: The card is not there" in lines[2]
+    assert "unfit (test 3): WRONG: The card is not there" in lines[2]
     assert lines[3].startswith("cpu (numba): right")
 
 
@@ -102,21 +109,55 @@ def test_speed_and_farm_are_told(tmp_path: Path) -> None:
 
 
 def test_the_table_says_what_it_was_reckoned_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    plans = [wrong("crashing"), cpu_worker("cpu", 1)]
-    monkeypatch.setattr(recompute_flags.DeviceOptions, "workers", lambda self: (plans, []))
+    devices(monkeypatch, wrong("crashing", 1), cpu_worker("cpu", 1))
     code, output = run("bench", "--levels", "1", "--seconds", "0.05")
     assert code == 5
     assert "FILTER 256" in output
     assert "PiB" in output or "TiB" in output
     assert "full proof in 4% of look-ups" in output
-    assert "crashing failed: It failed: its process ended with signal 11." in output
+    assert "crashing (test 1) failed at C1: It failed: its process ended with signal 11." in output
+    assert "What to do: Look at the driver's log" in output
+
+
+def test_a_level_that_fails_costs_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It crashes at C2, has no memory for C3, and gets no answer out at C5, after which nothing more is tried."""
+    monkeypatch.setattr("gpupool.recompute.bench.measuring.ANSWER_SECONDS", 3.0)
+    devices(monkeypatch, wrong("limited"))
+    code, output = run("bench", "--levels", "1-7", "--seconds", "0.05", "--json")
+    assert code == 5, output
+    found = json.loads(output)
+    assert [one["level"] for one in found["measured"]] == [1, 4]
+    assert [(row["level"], row["devices"]) for row in found["farm"]] == [(1, 1), (4, 1)]
+    crashed, small, silent = found["failed"]
+    assert (crashed["levels"], small["levels"], silent["levels"]) == ([2], [3], [5, 6, 7])
+    assert "signal 11" in crashed["why"]
+    assert "memory" in small["why"]
+    assert "no answer within 3 s" in silent["why"]
+
+
+def test_a_device_that_does_not_start_fails_at_all_levels(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    devices(monkeypatch, wrong("unfit"))
+    words = ("recompute", "bench", "--levels", "1,3", "--json", "--chart", str(tmp_path / "farm.svg"))
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 5
+    found = json.loads(result.stdout)
+    assert [one["levels"] for one in found["failed"]] == [[1, 3]]
+    assert (found["measured"], found["farm"]) == ([], [])
+    assert "was not drawn" in result.stderr
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (("bench", "--levels", "9"), "no list of levels"),
-        (("bench", "--chart", "farm.png"), "SVG"),
+        (("bench", "--levels", "3-1"), "no list of levels"),
+        (("bench", "--levels", "0-7"), "no list of levels"),
+        (("bench", "--levels", ""), "no list of levels"),
+        (("bench", "--chart", "farm.gif"), "SVG or a PNG"),
+        (("bench", "--chart", "none/farm.svg"), "no folder none"),
         (("selftest", "-g", "7"), "no CUDA card 7"),
     ],
 )

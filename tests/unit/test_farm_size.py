@@ -1,12 +1,9 @@
-"""How large a farm is, by the public formula; and the chart of it."""
-
-import re
+"""How large a farm is, by the public formula."""
 
 import pytest
 
 from gpupool.cli.recompute_bench import parse_levels
 from gpupool.core.errors import InvalidInputError
-from gpupool.recompute.bench.chart import draw, told
 from gpupool.recompute.bench.farm_size import (
     FILTERS,
     PLOT_GIB,
@@ -48,28 +45,6 @@ def test_half_the_filter_is_half_the_farm() -> None:
 def test_every_level_has_a_size() -> None:
     assert list(PLOT_GIB) == list(range(1, 8))
     assert list(PLOT_GIB.values()) == sorted(PLOT_GIB.values(), reverse=True)
-
-
-@pytest.mark.parametrize(("tib", "words"), [(0.5, "0.5 TiB"), (390.4, "390 TiB"), (2560.0, "2.5 PiB")])
-def test_sizes_are_said_as_people_say_them(tib: float, words: str) -> None:
-    assert told(tib) == words
-
-
-def test_the_chart_has_a_bar_for_each_level_and_filter() -> None:
-    sizes = {
-        level: {each: largest_farm_tib(level, each, 500 / level**3) for each in FILTERS}
-        for level in (1, 5, 7)
-    }
-    drawn = draw("A & B <farm>", sizes)
-    heights = [
-        float(height) for height in re.findall(r'<rect .*height="([0-9.]+)" fill="#\w+"><title>', drawn)
-    ]
-    assert len(heights) == 9
-    assert all(height > 0 for height in heights)
-    assert heights[:3] == sorted(heights[:3], reverse=True)
-    texts = set(re.findall(r"<text[^>]*>([^<]*)</text>", drawn))
-    assert {"A &amp; B &lt;farm&gt;", "C1", "C5", "C7", "filter 512", "filter 128"} <= texts
-    assert drawn.count("<svg") == drawn.count("</svg>") == 1
 
 
 @pytest.mark.parametrize(

@@ -1,33 +1,29 @@
 """``gpupool recompute selftest`` and ``bench``: is every device of this machine right, and how much can it farm."""
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from gpupool.cli import recompute_flags as flags
-from gpupool.cli.output import JsonFlag, print_plain_json, print_table
+from gpupool.cli.output import JsonFlag, print_plain_json
+from gpupool.cli.recompute_bench_report import print_report, report
 from gpupool.cli.recompute_client_options import keep_kernels
 from gpupool.cli.shared_options import takes_groups
 from gpupool.core.errors import EnvironmentProblemError, InvalidInputError
+from gpupool.pos.parameters import LEVELS
 
 if TYPE_CHECKING:
-    from gpupool.recompute.bench.farm_size import Farm
-    from gpupool.recompute.bench.measuring import Measured
+    from gpupool.recompute.bench.measuring import Failure, Measured
     from gpupool.recompute.bench.selftest import Verdict
     from gpupool.recompute.server.staffing import WorkerPlan
 
 _WRONG: Final = 5
-_COLUMNS: Final = (
-    *("DEVICE", "ENGINE", "AT ONCE", "LEVEL"),
-    *("QUALITY", "P99", "A SECOND"),
-    *("PROOF", "P99", "A SECOND"),
-    "MIB",
-)
-_LEVELS: Final = re.compile(r"([1-7])(?:-([1-7]))?", re.ASCII)
+_ALL_LEVELS: Final = f"{LEVELS[0]}-{LEVELS[-1]}"
+_RANGE: Final = re.compile(r"([0-9]{1,3})(?:-([0-9]{1,3}))?", re.ASCII)
 LevelList = Annotated[str, typer.Option(metavar="LEVELS", help="Levels, as 1-5 or 1,3,7.")]
 
 
@@ -35,13 +31,14 @@ def parse_levels(text: str) -> list[int]:
     """Return the levels of ``1-5`` or ``1,3,7``, each once, in order; raises InvalidInputError."""
     found: set[int] = set()
     for part in text.split(","):
-        wanted = _LEVELS.fullmatch(part.strip())
-        if wanted is None or int(wanted[2] or wanted[1]) < int(wanted[1]):
+        wanted = _RANGE.fullmatch(part.strip())
+        levels = range(int(wanted[1]), int(wanted[2] or wanted[1]) + 1) if wanted else range(0)
+        if not levels or not set(levels) <= set(LEVELS):
             raise InvalidInputError(
                 f"--levels {text[:40]!r} is no list of levels.",
-                remedy="Write them as 1-5 or 1,3,7; there are 1 to 7.",
+                remedy=f"Write them as 1-5 or 1,3,7; there are {LEVELS[0]} to {LEVELS[-1]}.",
             )
-        found.update(range(int(wanted[1]), int(wanted[2] or wanted[1]) + 1))
+        found.update(levels)
     return sorted(found)
 
 
@@ -70,10 +67,10 @@ def selftest(
     wanted = parse_levels(levels)
     plans = _plans(devices)
 
-    def told(verdict: "Verdict") -> None:
+    def told(plan: "WorkerPlan", verdict: "Verdict") -> None:
         if not as_json:
             words = "right" if verdict.well else f"WRONG: {verdict.why}"
-            typer.echo(f"{verdict.device} ({verdict.engine}): {words} ({verdict.seconds:.1f} s)")
+            typer.echo(f"{plan.label}: {words} ({verdict.seconds:.1f} s)")
 
     verdicts = asyncio.run(try_devices(plans, wanted, told))
     if as_json:
@@ -85,20 +82,23 @@ def selftest(
 @takes_groups
 def bench(
     *,
-    levels: LevelList = "1-7",
+    levels: LevelList = _ALL_LEVELS,
     seconds: Annotated[
         float, typer.Option(min=0.05, max=600, help="Seconds for each figure; at least three answers count.")
     ] = 3.0,
     chart: Annotated[
-        Path | None, typer.Option(metavar="FILE.svg", help="Draw the largest farm as an SVG.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Draw the largest farm: FILE.svg, or FILE.png with the chart extra."
+        ),
     ] = None,
     devices: flags.DeviceOptions,
     as_json: JsonFlag = False,
 ) -> None:
     """Measure every device at every level, and reckon how large a farm this machine can serve.
 
-    Nothing else should run meanwhile. Ctrl-C ends it early and shows what was measured so far (exit code 130). A device
-    that fails is named, and the others are measured (exit code 5).
+    Nothing else should run meanwhile. Ctrl-C ends it early and shows what was measured so far (exit code 130). A level
+    that a device fails at is named, and all others are measured (exit code 5).
 
     Examples:
 
@@ -108,24 +108,47 @@ def bench(
 
       gpupool recompute bench --json -r 1 -G 0 -O 0
     """
+    from gpupool.recompute.bench.pictures import check_file
+
     wanted = parse_levels(levels)
-    if chart is not None and chart.suffix.lower() != ".svg":
-        raise InvalidInputError(
-            f"A chart is an SVG file; {chart.name} is named otherwise.", remedy="Name it FILE.svg."
-        )
-    plans = _plans(devices)
-    measured: list[Measured] = []
-    failed: dict[str, str] = {}
+    if chart is not None:
+        check_file(chart)
+    found = _Findings()
     interrupted = False
     try:
-        _measure(plans, wanted, seconds, measured.append, failed)
+        _measure(_plans(devices), wanted, seconds, found)
     except KeyboardInterrupt:
         interrupted = True
-    _show(measured, failed, chart, as_json=as_json)
+    if as_json:
+        print_plain_json(report(found.measured, found.failures))
+    else:
+        print_report(found.measured, found.failures)
+    if chart is not None:
+        _draw(chart, found.measured)
     if interrupted:
         raise typer.Exit(130)
-    if failed:
+    if found.failures:
         raise typer.Exit(_WRONG)
+
+
+@dataclass(slots=True)
+class _Findings:
+    """What came of all devices so far."""
+
+    measured: "list[Measured]" = field(default_factory=list)
+    failures: "list[Failure]" = field(default_factory=list)
+
+
+def _draw(chart: Path, measured: "Sequence[Measured]") -> None:
+    from gpupool.recompute.bench.chart import lay_out
+    from gpupool.recompute.bench.farm_size import farms
+    from gpupool.recompute.bench.pictures import write
+
+    sizes = {one.level: one.largest_tib for one in farms((one.level, one.rate) for one in measured)}
+    if sizes:
+        write(chart, lay_out("Largest farm of this machine, compressed", sizes))
+    else:
+        typer.echo(f"{chart} was not drawn: nothing was measured.", err=True)
 
 
 def _plans(devices: flags.DeviceOptions) -> "list[WorkerPlan]":
@@ -143,21 +166,14 @@ def _plans(devices: flags.DeviceOptions) -> "list[WorkerPlan]":
     return plans
 
 
-def _measure(
-    plans: "Sequence[WorkerPlan]",
-    levels: Sequence[int],
-    seconds: float,
-    take: "Callable[[Measured], None]",
-    failed: dict[str, str],
-) -> None:
+def _measure(plans: "Sequence[WorkerPlan]", levels: Sequence[int], seconds: float, found: _Findings) -> None:
     import asyncio
     import sys
 
     from rich.console import Console
     from rich.progress import Progress
 
-    from gpupool.recompute.bench.device import DeviceFailedError
-    from gpupool.recompute.bench.measuring import measure
+    from gpupool.recompute.bench.measuring import Measured, measure
 
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
@@ -165,80 +181,13 @@ def _measure(
 
         async def go() -> None:
             for number, plan in enumerate(plans):
-                progress.update(task, description=plan.name, completed=number * len(levels))
-                try:
-                    async for one in measure(plan, levels, seconds):
-                        take(one)
+                progress.update(task, description=plan.label, completed=number * len(levels))
+                async for one in measure(plan, levels, seconds):
+                    if isinstance(one, Measured):
+                        found.measured.append(one)
                         progress.advance(task)
-                except DeviceFailedError as error:
-                    failed[plan.name] = error.message
+                    else:
+                        found.failures.append(one)
+                        progress.advance(task, len(one.levels))
 
         asyncio.run(go())
-
-
-def _show(
-    measured: "Sequence[Measured]", failed: dict[str, str], chart: Path | None, *, as_json: bool
-) -> None:
-    from gpupool.recompute.bench.chart import draw
-    from gpupool.recompute.bench.farm_size import PROOF_SHARE, farms
-
-    found = farms((one.level, one.rate) for one in measured)
-    if chart is not None and found:
-        try:
-            chart.write_text(
-                draw(
-                    "Largest farm of this machine, compressed", {one.level: one.largest_tib for one in found}
-                )
-            )
-        except OSError as error:
-            raise EnvironmentProblemError(
-                f"The chart {chart} cannot be written: {error.strerror}."
-            ) from error
-    if as_json:
-        print_plain_json(
-            {
-                "measured": [asdict(one) for one in measured],
-                "farm": [asdict(one) for one in found],
-                "failed": failed,
-                "proof_share": PROOF_SHARE,
-            }
-        )
-        return
-    print_table("Devices", _COLUMNS, [_row(one) for one in measured], "nothing was measured")
-    _print_farms(found)
-    for device, why in failed.items():
-        typer.echo(f"{device} failed: {why}", err=True)
-
-
-def _print_farms(found: "Sequence[Farm]") -> None:
-    from gpupool.recompute.bench.chart import told
-    from gpupool.recompute.bench.farm_size import FILTERS, PLOT_GIB, PROOF_SHARE
-
-    print_table(
-        "Largest farm that the devices measured serve together, compressed size",
-        ("LEVEL", "DEVICES", "PLOT GIB", "LOOK-UPS A SECOND", *(f"FILTER {each}" for each in FILTERS)),
-        [
-            (
-                f"C{one.level}",
-                one.devices,
-                PLOT_GIB[one.level],
-                f"{one.lookups_per_second:.1f}",
-                *(told(one.largest_tib[each]) for each in FILTERS),
-            )
-            for one in found
-        ],
-        "nothing was measured",
-    )
-    typer.echo(
-        f"plot GiB / 1024 x filter x 8 s x look-ups a second, with a full proof in {PROOF_SHARE:.0%} of look-ups and no"
-        " reserve. The filter is 256 today and 128 from June 2027 on."
-    )
-
-
-def _row(one: "Measured") -> tuple[object, ...]:
-    speeds = [
-        cell
-        for speed in (one.quality, one.proof)
-        for cell in (f"{speed.p50_ms:.1f} ms", f"{speed.p99_ms:.1f} ms", f"{speed.per_second:.1f}")
-    ]
-    return (one.device, one.engine, one.threads, f"C{one.level}", *speeds, one.peak_mib)

@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-from gpupool.core.errors import GpupoolError
+from gpupool.core.errors import DeadlineError, GpupoolError
 from gpupool.pos.costs import Kind
 from gpupool.recompute.server.messages import Ask, Done, Failed, Message, Ready, Unfit
 from gpupool.recompute.server.questions import Question
@@ -30,6 +30,12 @@ class DeviceFailedError(GpupoolError):
     default_remedy = "Look at the driver's log, lower clocks, or leave the device out (-G, -O, -g, -c)."
 
 
+class DeviceGivenUpError(DeviceFailedError):
+    """A device did not start, or gave no answer in time: another try would cost as long and tell no more."""
+
+    code = "device_given_up"
+
+
 class Device:
     """A device whose worker runs."""
 
@@ -44,15 +50,20 @@ class Device:
         self._process.ended.add_done_callback(self._end)
 
     async def ready(self, seconds: float = START_SECONDS) -> None:
-        """Wait until it has compiled and given known answers; raises DeviceFailedError."""
+        """Wait until it has compiled and given known answers; raises DeviceGivenUpError."""
         try:
             async with asyncio.timeout(seconds):
                 await self._ready
         except TimeoutError as error:
-            raise DeviceFailedError(f"It was not ready after {seconds:g} s.") from error
+            raise DeviceGivenUpError(f"It was not ready after {seconds:g} s.") from error
 
     async def ask(self, kind: Kind, question: Question, seconds: float) -> Done:
-        """Return the verified answer and the seconds it was computed; raises DeviceFailedError."""
+        """Return the verified answer and the seconds it was computed; raises DeviceFailedError.
+
+        DeviceGivenUpError, a kind of it, where nothing came within ``seconds``.
+        """
+        if self._process.ended.done():
+            raise _fault(self._process.ended.result())
         number = next(self._numbers)
         answer: asyncio.Future[Done] = asyncio.get_running_loop().create_future()
         self._asked[number] = answer
@@ -61,7 +72,7 @@ class Device:
             async with asyncio.timeout(seconds):
                 return await answer
         except TimeoutError as error:
-            raise DeviceFailedError(f"It gave no answer within {seconds:g} s.") from error
+            raise DeviceGivenUpError(f"It gave no answer within {seconds:g} s.") from error
         finally:
             self._asked.pop(number, None)
 
@@ -90,7 +101,7 @@ class Device:
         if isinstance(message, Ready) and not self._ready.done():
             self._ready.set_result(None)
         elif isinstance(message, Unfit) and not self._ready.done():
-            self._ready.set_exception(DeviceFailedError(message.message, remedy=message.remedy))
+            self._ready.set_exception(DeviceGivenUpError(message.message, remedy=message.remedy))
         elif isinstance(message, Done | Failed):
             answer = self._asked.get(message.number)
             if answer is None or answer.done():
@@ -98,28 +109,36 @@ class Device:
             if isinstance(message, Done):
                 answer.set_result(message)
             else:
-                answer.set_exception(DeviceFailedError(message.message, remedy=message.remedy))
+                late = message.code == DeadlineError.code
+                kind = DeviceGivenUpError if late else DeviceFailedError
+                answer.set_exception(kind(message.message, remedy=message.remedy))
 
     def _end(self, ended: "asyncio.Future[int]") -> None:
-        status = ended.result()
-        why = f"its process ended with {f'signal {-status}' if status < 0 else f'status {status}'}"
-        fault = DeviceFailedError(f"It failed: {why}.")
         for answer in self._asked.values():
             if not answer.done():
-                answer.set_exception(fault)
+                answer.set_exception(_fault(ended.result()))
         if not self._ready.done():
-            self._ready.set_exception(fault)
+            message = f"Before it was ready, {_how(ended.result())}."
+            self._ready.set_exception(DeviceGivenUpError(message))
             # Nobody may be waiting for this any more.
             self._ready.exception()
 
 
+def _fault(status: int) -> DeviceFailedError:
+    return DeviceFailedError(f"It failed: {_how(status)}.")
+
+
+def _how(status: int) -> str:
+    return f"its process ended with {f'signal {-status}' if status < 0 else f'status {status}'}"
+
+
 @asynccontextmanager
 async def running(plan: WorkerPlan) -> AsyncIterator[Device]:
-    """Give a device that is ready, and end it; raises DeviceFailedError."""
+    """Give a device that is ready, and end it; raises DeviceGivenUpError."""
     try:
         device = Device(plan)
     except OSError as error:
-        raise DeviceFailedError(
+        raise DeviceGivenUpError(
             f"Its process could not be started: {os.strerror(error.errno or 0)}."
         ) from error
     try:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpupool.pos.costs import Kind
-from gpupool.recompute.bench.device import Device, running
+from gpupool.recompute.bench.device import Device, DeviceFailedError, DeviceGivenUpError, running
 from gpupool.recompute.bench.farm_size import Rate
 from gpupool.recompute.bench.questions import known_question
 from gpupool.recompute.server.staffing import WorkerPlan
@@ -33,6 +33,8 @@ class Measured:
 
     device: str
     engine: str
+    index: int | None
+    """Of a card, as `-g` and `-c` count them."""
     threads: int
     level: int
     quality: Speed
@@ -46,19 +48,53 @@ class Measured:
         return Rate(self.quality.per_second, self.proof.per_second)
 
 
-async def measure(plan: WorkerPlan, levels: Sequence[int], seconds: float) -> AsyncIterator[Measured]:
-    """Yield what one device does at each of ``levels``, giving each figure ``seconds``.
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What a device could not do."""
 
-    Raises DeviceFailedError.
+    device: str
+    engine: str
+    index: int | None
+    levels: tuple[int, ...]
+    """Levels that have no figures because of it; all of them where it did not even start."""
+    why: str
+    remedy: str
+
+
+async def measure(
+    plan: WorkerPlan, levels: Sequence[int], seconds: float
+) -> AsyncIterator[Measured | Failure]:
+    """Yield what one device does at each of ``levels`` (in this order), giving each figure ``seconds``.
+
+    A level that fails costs no other one: the device is started anew for the next. One that does not answer in time
+    or does not start is given up, since each further try may take as long.
     """
-    async with running(plan) as device:
-        for level in levels:
-            device.forget_peak()
-            quality = await _speed(device, "quality", level, seconds)
-            proof = await _speed(device, "proof", level, seconds)
-            peak = device.peak_bytes()
-            mib = None if peak is None else peak >> 20
-            yield Measured(plan.name, plan.engine, plan.threads, level, quality, proof, mib)
+    left = list(levels)
+    while left:
+        try:
+            async with running(plan) as device:
+                while left:
+                    yield await _measured(device, left[0], seconds)
+                    del left[0]
+        except DeviceGivenUpError as error:
+            yield _failure(plan, left, error)
+            return
+        except DeviceFailedError as error:
+            yield _failure(plan, left[:1], error)
+            del left[0]
+
+
+def _failure(plan: WorkerPlan, levels: Sequence[int], error: DeviceFailedError) -> Failure:
+    return Failure(plan.name, plan.engine, plan.index, tuple(levels), error.message, error.remedy)
+
+
+async def _measured(device: Device, level: int, seconds: float) -> Measured:
+    device.forget_peak()
+    quality = await _speed(device, "quality", level, seconds)
+    proof = await _speed(device, "proof", level, seconds)
+    peak, plan = device.peak_bytes(), device.plan
+    mib = None if peak is None else peak >> 20
+    return Measured(plan.name, plan.engine, plan.index, plan.threads, level, quality, proof, mib)
 
 
 async def _speed(device: Device, kind: Kind, level: int, seconds: float) -> Speed:

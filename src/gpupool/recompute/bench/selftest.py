@@ -21,6 +21,8 @@ class Verdict:
 
     device: str
     engine: str
+    index: int | None
+    """Of a card, as `-g` and `-c` count them."""
     well: bool
     why: str
     """What is wrong; empty where it is well."""
@@ -28,7 +30,7 @@ class Verdict:
 
 
 async def try_devices(
-    plans: Sequence[WorkerPlan], levels: Sequence[int], told: Callable[[Verdict], None]
+    plans: Sequence[WorkerPlan], levels: Sequence[int], told: Callable[[WorkerPlan, Verdict], None]
 ) -> list[Verdict]:
     """Test every device in turn; ``told`` hears of each as soon as it is known."""
     verdicts = []
@@ -42,8 +44,9 @@ async def try_devices(
             why = ""
         except DeviceFailedError as error:
             why = error.message
-        verdicts.append(Verdict(plan.name, plan.engine, not why, why, time.perf_counter() - began))
-        told(verdicts[-1])
+        seconds = time.perf_counter() - began
+        verdicts.append(Verdict(plan.name, plan.engine, plan.index, not why, why, seconds))
+        told(plan, verdicts[-1])
     return verdicts
 
 

@@ -30,6 +30,13 @@ class WorkerPlan:
     """``module:function`` that returns a tested `Engine`, or ``module:function:argument``; called in the worker."""
     threads: int
     """Questions it works on at once."""
+    index: int | None = None
+    """Of a card among those of its maker, as `-g` and `-c` count them: equal cards differ in this alone."""
+
+    @property
+    def label(self) -> str:
+        """The device and what computes there, as a person finds it again."""
+        return f"{self.name} ({self.engine}{'' if self.index is None else f' {self.index}'})"
 
 
 def cpu_worker(name: str, threads: int) -> WorkerPlan:
@@ -46,6 +53,7 @@ def card_workers(cards: Iterable[Card]) -> list[WorkerPlan]:
             engine=card.maker.lower(),
             factory=f"{CARD_ENGINE}:{card.id}",
             threads=LANES,
+            index=card.index,
         )
         for card in cards
     ]
