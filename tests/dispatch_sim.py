@@ -9,7 +9,7 @@ from typing import Literal
 from gpupool.core.errors import DeadlineError
 from gpupool.pos.costs import Kind
 from gpupool.recompute.demo import demo_request
-from gpupool.recompute.server.questions import Question, read_proof_question
+from gpupool.recompute.server.questions import Question, level_of, read_proof_question
 from gpupool.recompute.server.seat import Lost
 from gpupool.recompute.server.staffing import WorkerPlan
 from gpupool.recompute.server.suitability import Suitability
@@ -71,7 +71,7 @@ class PretendedPlace:
         assert ticket.number not in self.held
         assert ticket.wanted
         self.started.append((loop.time(), ticket))
-        cost = self.seconds * 2.0 ** (ticket.question.level - 3)
+        cost = self.seconds * 2.0 ** (level_of(ticket.question) - 3)
         timer = None if self.hangs else loop.call_later(cost, self._done, ticket, cost)
         self.held[ticket.number] = ticket, timer
 
@@ -99,6 +99,7 @@ class PretendedPlace:
 
     def _done(self, ticket: Ticket, cost: float) -> None:
         del self.held[ticket.number]
+        assert isinstance(ticket.question, Question)
         ticket.succeed(Answer(answer_to(ticket.question), cost, self.plan))
         self.changed()
 

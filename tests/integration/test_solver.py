@@ -112,7 +112,17 @@ def test_strength_and_size_cost() -> None:
 
     costs = [cost(28, strength) for strength in range(2, 18)]
     assert costs == sorted(costs)
-    assert cost(26, 2) == cost(28, 2) / 4
+    assert [round(cost(k, 2), 1) for k in (18, 20, 22, 24, 28)] == [0.1, 0.1, 0.2, 0.5, 3.7]
+
+
+def test_a_proof_is_checked_without_solving(solver: Solver) -> None:
+    question = v2_plots.questions()[0]
+    proof = solver.solve(question)
+    assert len(proof) == question.proof_bytes
+    solver.check(question, proof)
+    for wrong in (bytes([proof[0] ^ 0x80]) + proof[1:], proof[:-1], bytes(question.proof_bytes), b"\1"):
+        with pytest.raises(UnsolvedError):
+            solver.check(question, wrong)
 
 
 @pytest.mark.parametrize("cores", [-1, 1025])

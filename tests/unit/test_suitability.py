@@ -24,7 +24,7 @@ def ticket(level: int = 3, kind: Kind = "proof", k: int = 32) -> Ticket:
 )
 async def test_a_job_is_as_large_as_the_f1_entries_it_needs(kind: Kind, level: int, entries: int) -> None:
     asked = ticket(level, kind)
-    assert log_entries(asked) == entries
+    assert log_entries(kind, question(1, level)) == entries
     assert Suitability(entries).may(CARD, asked, with_cpu=True)
     assert not Suitability(entries + 1).may(CARD, asked, with_cpu=True)
     assert Suitability(entries + 1).may(CARD, asked, with_cpu=False)

@@ -53,6 +53,14 @@ def serve(
     drain: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="Time for work in progress at a stop [5].")
     ] = None,
+    solvers: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=256,
+            help="Partial proofs of v2 plots solved at once, if chia_rs is installed [1]; 0: none.",
+        ),
+    ] = None,
     guard: flags.GuardOptions,
     external: Annotated[
         Path | None,
@@ -76,7 +84,7 @@ def serve(
     ] = None,
     log_level: Annotated[str | None, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = None,
 ) -> None:
-    """Serve full proofs and qualities of k=32 plots, C1 to C7, until stopped.
+    """Serve full proofs and qualities of k=32 plots, C1 to C7, until stopped; with chia_rs also solutions of v2 plots.
 
     It compiles its kernels at the first start (some seconds) and reports ready on /readyz once it has recovered a
     known proof. CHIAPOS_MAX_CORES and the other variables that farms set are honoured.
@@ -86,7 +94,7 @@ def serve(
             listen,
             given={"program": external, "host": host, "stop_seconds": drain}
             | {"memory_mb": memory_mb, "register": register, "status": status},
-            refused={"--queue": queue} | guard.flags(),
+            refused={"--queue": queue, "--solvers": solvers} | guard.flags(),
             log_level=log_level,
         )
         return
@@ -96,6 +104,7 @@ def serve(
         recompute_host=host,
         recompute_queue_room=queue,
         recompute_drain_seconds=drain,
+        recompute_solvers=solvers,
         log_level=log_level,
         **guard.settings(),
     )

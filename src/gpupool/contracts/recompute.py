@@ -15,6 +15,7 @@ from gpupool.contracts.base import Id, Message, Text
 PORT: Final = 11989
 PROOFS_PATH: Final = "/v1/proofs"
 QUALITIES_PATH: Final = "/v1/qualities"
+SOLUTIONS_PATH: Final = "/v1/solutions"
 SERVER_PATH: Final = "/v1/server"
 BODY_LIMIT: Final = 64 * 1024
 """Bytes of a request; a real one has less than one thousand."""
@@ -31,6 +32,10 @@ LinePoint = Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F]{1,16}$")]
 WideLinePoint = Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F]{1,32}$")]
 """A number below 2^128 in hexadecimal."""
 Number = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{1,16}$")]
+PartialProof = Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F]{256}$")]
+"""128 bytes in hexadecimal, as chia_rs writes them."""
+Release = Annotated[str, StringConstraints(pattern=r"^[0-9A-Za-z][0-9A-Za-z.+-]{0,39}$")]
+"""Of a Python package, such as ``0.48.0``."""
 
 
 class _Request(Message):
@@ -63,6 +68,24 @@ class QualityRequest(_Request):
     line_points: Annotated[list[WideLinePoint], Field(min_length=1, max_length=2)]
     """Line points of line points: the one the challenge leads to, then its sibling where the client has it."""
     challenge: Hash
+
+
+class SolutionRequest(Message):
+    """Complete the partial proof of a v2 plot."""
+
+    partial_proof: PartialProof
+    plot_id: Hash
+    k: int
+    strength: int
+    chia_rs: Release
+    """Release of chia_rs that the plot was made for; another one could only fail, and is refused with 422."""
+
+
+class SolutionReply(Message):
+    """The whole proof, whose quality is the partial one's."""
+
+    proof: Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{2}){1,4096}$")]
+    """Hexadecimal; k x 16 bytes."""
 
 
 class ProofReply(Message):
@@ -165,6 +188,32 @@ class ExternalView(Message):
     """How it ended last; None while it runs and has never ended."""
 
 
+class StrengthRate(Message):
+    """How long a solution takes, by strength of a k=28 plot."""
+
+    strength: int
+    seconds: float
+    """On this server when nothing else is worked on."""
+    measured: bool
+    """Whether its own answers tell so; reckoned from its cores otherwise."""
+
+
+class SolverView(Message):
+    """What a server does for v2 plots."""
+
+    chia_rs: Release
+    cores: int
+    """For all solutions that are worked on at once."""
+    workers: int
+    """Solutions that are worked on at once."""
+    state: Literal["idle", "starting", "ready", "resting", "quarantined"]
+    """idle: its processes are started by the first request."""
+    why: Text | None = None
+    """What its last process ended of; None while it is well."""
+    queue: QueueView
+    rates: list[StrengthRate]
+
+
 class RecomputeServerView(Message):
     """What a server is and can do (``GET /v1/server``)."""
 
@@ -180,6 +229,8 @@ class RecomputeServerView(Message):
     """None where the server remembers none."""
     external: ExternalView | None = None
     """Set where this is the keeper of a Gigahorse server."""
+    solver: SolverView | None = None
+    """None where chia_rs is not installed, or solutions are switched off."""
 
 
 def hexadecimal(numbers: Sequence[int]) -> list[str]:

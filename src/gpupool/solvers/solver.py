@@ -10,7 +10,7 @@ import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import count
 from typing import IO, Any, Final
@@ -59,6 +59,17 @@ class Solver:
 
         Raises UnsolvedError, SolverLostError, or what ``checkpoint`` raises.
         """
+        return self._ask(question, {}, checkpoint)
+
+    def check(self, question: SolveQuestion, proof: bytes, checkpoint: Checkpoint = lambda: None) -> None:
+        """Raise UnsolvedError where ``proof`` has another quality than the partial one; takes a moment.
+
+        The quality covers a quarter of a proof's bits: what was made up or belongs to another plot is found, but only
+        whoever knows the challenge can tell that all of it is right.
+        """
+        self._ask(question, {"proof": proof.hex()}, checkpoint)
+
+    def _ask(self, question: SolveQuestion, more: Mapping[str, str], checkpoint: Checkpoint) -> bytes:
         checkpoint()
         process, number = self._running(), next(self._numbers)
         asked = {
@@ -67,6 +78,7 @@ class Solver:
             "plot_id": question.plot_id.hex(),
             "k": question.k,
             "strength": question.strength,
+            **more,
         }
         try:
             _pipe(process.stdin).write(json.dumps(asked) + "\n")

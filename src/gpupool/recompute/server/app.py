@@ -47,7 +47,6 @@ from gpupool.recompute.server.problems import REQUEST_ID, name_request, with_pro
 from gpupool.recompute.server.questions import (
     AnyQuestion,
     Asking,
-    Question,
     level_of,
     read_proof_question,
     read_quality_question,

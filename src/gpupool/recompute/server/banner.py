@@ -50,15 +50,17 @@ def request_line(
     result: str,
     request_id: str,
     used_gpu: bool = False,
+    letter: str = "C",
 ) -> str:
     """Return the line of one request that has ended.
 
-    ``plot``: k and level, None where the request could not be read. ``result``: ok, or the code of the error. What
+    ``plot``: k and level, None where the request could not be read; ``letter``: C where that is a level, S where it
+    is the strength of a v2 plot. ``result``: ok, or the code of the error. What
     the original does not print stands at the end, so that a script that reads its lines reads these too.
     """
     k, level = ("?", "?") if plot is None else plot
     return (
-        f"[{epoch_ms}] Request from {client} for K{k} C{level} took {ms:.3f} ms (used_gpu = {int(used_gpu)},"
+        f"[{epoch_ms}] Request from {client} for K{k} {letter}{level} took {ms:.3f} ms (used_gpu = {int(used_gpu)},"
         f" is_fail = {int(result != 'ok')}, engine = {engine}, result = {result}, id = {request_id})"
     )
 

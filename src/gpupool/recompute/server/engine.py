@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from gpupool.core.errors import GpupoolError
 from gpupool.pos.costs import Cost, Kind
 from gpupool.recompute.server.questions import Question
+from gpupool.solvers.pool import SolverCapability
+from gpupool.solvers.questions import SolveQuestion
 
 Checkpoint = Callable[[], None]
 """Called between units of work; stops it by raising."""
@@ -55,3 +57,23 @@ class DescribedEngine(Engine, Protocol):
     def capability(self) -> Capability:
         """Return what can be asked, with the speed of what was asked so far."""
         ...
+
+
+@runtime_checkable
+class SolverEngine(Protocol):
+    """An engine for v2 plots, whose questions are others; every answer is verified here too."""
+
+    def solve(self, question: SolveQuestion, checkpoint: Checkpoint) -> bytes:
+        """Return the whole proof; raises UnsolvedError, SolverLostError or the checkpoint's error."""
+        ...
+
+    def seconds(self, question: SolveQuestion) -> float:
+        """Return how long a question takes with all cores of one solver, as far as known."""
+        ...
+
+    def capability(self) -> SolverCapability:
+        """Return what can be asked, with the release of chia_rs."""
+        ...
+
+
+AnyEngine = Engine | SolverEngine

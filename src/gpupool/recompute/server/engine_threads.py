@@ -2,16 +2,18 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 
 import structlog
 
 from gpupool.core.clock import Clock, SystemClock
-from gpupool.core.errors import DeadlineError, GpupoolError
-from gpupool.recompute.server.engine import Engine
+from gpupool.core.errors import DeadlineError, GpupoolError, UnsupportedError
+from gpupool.recompute.server.engine import AnyEngine, SolverEngine
 from gpupool.recompute.server.messages import Ask, Done, Failed
+from gpupool.recompute.server.questions import level_of
+from gpupool.solvers.questions import SolveQuestion
 
 log = structlog.get_logger(__name__)
 
@@ -31,12 +33,21 @@ class _Job:
         if self._abandoned.is_set() or self._clock.monotonic() >= self._deadline:
             raise DeadlineError
 
-    def answer(self, engine: Engine) -> Done:
+    def answer(self, engine: AnyEngine) -> Done:
         self.checkpoint()
         began = time.perf_counter()
-        work = engine.proof if self.ask.kind == "proof" else engine.quality
-        xs = work(self.ask.question, self.checkpoint)
+        xs = self._work(engine)
         return Done(self.ask.number, tuple(map(int, xs)), time.perf_counter() - began)
+
+    def _work(self, engine: AnyEngine) -> Iterable[int]:
+        question = self.ask.question
+        if isinstance(engine, SolverEngine):
+            if isinstance(question, SolveQuestion):
+                return engine.solve(question, self.checkpoint)
+        elif not isinstance(question, SolveQuestion):
+            work = engine.proof if self.ask.kind == "proof" else engine.quality
+            return work(question, self.checkpoint)
+        raise UnsupportedError(f"This engine has no {self.ask.kind}.")
 
 
 class EngineThreads:
@@ -44,7 +55,7 @@ class EngineThreads:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: AnyEngine,
         threads: int,
         tell: Callable[[Done | Failed], None],
         clock: Clock | None = None,
@@ -86,7 +97,7 @@ class EngineThreads:
         elif isinstance(error, GpupoolError):
             self._tell(_failed(ask.number, error))
         else:
-            log.error("engine_failed", kind=ask.kind, level=ask.question.level, exc_info=error)
+            log.error("engine_failed", kind=ask.kind, level=level_of(ask.question), exc_info=error)
             fault = GpupoolError(f"The engine failed in an unexpected way: {type(error).__name__}.")
             self._tell(_failed(ask.number, fault))
 

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, BinaryIO, Final
 
 from gpupool.core.errors import GpupoolError
-from gpupool.pos.costs import Kind
-from gpupool.recompute.server.questions import Question
+from gpupool.recompute.server.questions import AnyQuestion, Asking, Question
+from gpupool.solvers.questions import SolveQuestion
 
 HEADER: Final = 4
 """Bytes of the length (little-endian) in front of each message."""
@@ -30,8 +30,8 @@ class Ask:
     """Work on a question for at most ``seconds``."""
 
     number: int
-    kind: Kind
-    question: Question
+    kind: Asking
+    question: AnyQuestion
     seconds: float
 
 
@@ -67,6 +67,7 @@ class Done:
 
     number: int
     xs: tuple[int, ...]
+    """Of a solution, the bytes of the proof."""
     seconds: float
 
 
@@ -97,10 +98,10 @@ def encode(message: Message) -> bytes:
     """Return a message with its length in front."""
     fields = asdict(message)
     if isinstance(message, Ask):
-        question = fields["question"]
-        question["plot_id"] = message.question.plot_id.hex()
-        challenge = message.question.challenge
-        question["challenge"] = None if challenge is None else challenge.hex()
+        fields["question"] = {
+            name: value.hex() if isinstance(value, bytes) else value
+            for name, value in fields["question"].items()
+        }
     body = json.dumps([type(message).__name__, fields]).encode()
     return len(body).to_bytes(HEADER, "little") + body
 
@@ -127,6 +128,9 @@ def _message(kind: type[Message], fields: dict[str, Any]) -> Message:
     if kind is Ask:
         question = fields["question"]
         question["plot_id"] = bytes.fromhex(question["plot_id"])
+        if fields["kind"] == "solve":
+            question["partial_proof"] = bytes.fromhex(question["partial_proof"])
+            return Ask(**{**fields, "question": SolveQuestion(**question)})
         question["line_points"] = tuple(question["line_points"])
         if question["challenge"] is not None:
             question["challenge"] = bytes.fromhex(question["challenge"])

@@ -16,23 +16,25 @@ _SECONDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5
 class Metrics:
     """Requests by kind and outcome, compute times by level and engine, and what is under way."""
 
-    def __init__(self, queue: WorkQueue, *, ready: Callable[[], bool]) -> None:
+    def __init__(
+        self, queue: WorkQueue, *, ready: Callable[[], bool], solutions: WorkQueue | None = None
+    ) -> None:
         self._registry = CollectorRegistry()
         self._requests = Counter(
             "gpupool_recompute_requests",
-            "Requests that ended, by kind (proof, quality) and outcome (ok, or the code of the error).",
+            "Requests that ended, by kind (proof, quality, solve) and outcome (ok, or the code of the error).",
             ["kind", "outcome"],
             registry=self._registry,
         )
         self._seconds = Histogram(
             "gpupool_recompute_compute_seconds",
-            "Time in a worker of requests that were answered, by kind, level and engine.",
+            "Time in a worker of requests that were answered, by kind, level (or strength) and engine.",
             ["kind", "level", "engine"],
             buckets=_SECONDS,
             registry=self._registry,
         )
         ProcessCollector(registry=self._registry)
-        self._registry.register(_Present(queue, ready))
+        self._registry.register(_Present(queue, ready, solutions))
 
     def answered(self, kind: str, level: int, seconds: float, worker: WorkerPlan) -> None:
         """Note the compute time of an answer."""
@@ -50,8 +52,8 @@ class Metrics:
 class _Present(Collector):
     """What is asked for rather than kept."""
 
-    def __init__(self, queue: WorkQueue, ready: Callable[[], bool]) -> None:
-        self._queue, self._ready = queue, ready
+    def __init__(self, queue: WorkQueue, ready: Callable[[], bool], solutions: WorkQueue | None) -> None:
+        self._queue, self._ready, self._solutions = queue, ready, solutions
 
     def collect(self) -> Iterable[Metric]:
         """Return everything as it is now."""
@@ -71,6 +73,13 @@ class _Present(Collector):
             f"{name}_joined", "Requests that waited for the computation of an equal one.", value=queue.joined
         )
         yield from self._devices()
+        yield from self._of_solutions()
+
+    def _of_solutions(self) -> Iterable[Metric]:
+        name, queue = "gpupool_recompute_solutions", self._solutions
+        if queue is not None:
+            yield GaugeMetricFamily(f"{name}_waiting", "Solutions in the queue.", value=queue.waiting)
+            yield GaugeMetricFamily(f"{name}_running", "Solutions that are worked on.", value=queue.running)
 
     def _devices(self) -> Iterable[Metric]:
         labels = ["device", "name", "engine"]

@@ -1,14 +1,19 @@
 """From text to numbers: a request that was read is complete, in range and of a plot that can be recovered."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from pydantic import ValidationError
 
 from gpupool.contracts.problems import describe
-from gpupool.contracts.recompute import ProofRequest, QualityRequest
+from gpupool.contracts.recompute import ProofRequest, QualityRequest, SolutionRequest
 from gpupool.core.errors import InvalidInputError
 from gpupool.core.nesting import MOST_LEVELS, is_deeper
 from gpupool.pos.parameters import BITS_AT_LEVEL_ZERO, K, check_dropped_bits, dropped_bits
+from gpupool.solvers.questions import SolveQuestion
+
+Asking = Literal["proof", "quality", "solve"]
+"""What can be asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +34,19 @@ class Question:
         return BITS_AT_LEVEL_ZERO + self.level
 
 
+AnyQuestion = Question | SolveQuestion
+
+
+def level_of(question: AnyQuestion) -> int:
+    """Return what decides, with k, how much work a question is: the level of its plot, or the strength."""
+    return question.strength if isinstance(question, SolveQuestion) else question.level
+
+
+def numbers_in(question: AnyQuestion) -> int:
+    """Return how many numbers a question holds, for those who keep it."""
+    return 16 if isinstance(question, SolveQuestion) else len(question.line_points)
+
+
 def read_proof_question(body: bytes) -> Question:
     """Return the question in the JSON ``body`` of ``POST /v1/proofs``.
 
@@ -46,6 +64,18 @@ def read_quality_question(body: bytes) -> Question:
         return _question(QualityRequest.model_validate_json(_shallow(body)))
     except ValidationError as error:
         raise InvalidInputError(f"The request is not valid: {describe(error)}.") from error
+
+
+def read_solve_question(body: bytes) -> tuple[SolveQuestion, str]:
+    """Return question and wanted release of chia_rs in the JSON ``body`` of ``POST /v1/solutions``; errors as above."""
+    try:
+        request = SolutionRequest.model_validate_json(_shallow(body))
+    except ValidationError as error:
+        raise InvalidInputError(f"The request is not valid: {describe(error)}.") from error
+    question = SolveQuestion(
+        bytes.fromhex(request.partial_proof), bytes.fromhex(request.plot_id), request.k, request.strength
+    )
+    return question, request.chia_rs
 
 
 def _shallow(body: bytes) -> bytes:

@@ -13,7 +13,9 @@ from typing import Final
 from gpupool.contracts.recompute import LevelRate
 from gpupool.pos.costs import Kind, cost
 from gpupool.pos.parameters import BITS_AT_LEVEL_ZERO, LEVELS, K
-from gpupool.recompute.server.questions import Question
+from gpupool.recompute.server.capacity import usable_cores
+from gpupool.recompute.server.questions import AnyQuestion, Asking, level_of
+from gpupool.solvers.questions import core_seconds
 
 _WEIGHT: Final = 0.2
 """How much the newest time counts."""
@@ -35,24 +37,26 @@ EVERYBODY: Final = ""
 class Work:
     """What decides how long a question takes."""
 
-    kind: Kind
+    kind: Asking
     level: int
-    """Dropped bits less 15."""
+    """Dropped bits less 15; of a solution, the strength."""
     k: int = K
 
     @property
     def units(self) -> float:
-        """Its size in values to be computed."""
+        """Its size in values to be computed; of a solution, in what takes as long here."""
         return _values(self)
 
     @classmethod
-    def of(cls, kind: Kind, question: Question) -> "Work":
+    def of(cls, kind: Asking, question: AnyQuestion) -> "Work":
         """Return the work that a question makes."""
-        return cls(kind, question.level, question.k)
+        return cls(kind, level_of(question), question.k)
 
 
 @cache
-def _values(work: Work) -> int:
+def _values(work: Work) -> float:
+    if work.kind == "solve":
+        return core_seconds(work.k, work.level) / usable_cores() / _SECONDS_A_VALUE
     return cost(work.kind, BITS_AT_LEVEL_ZERO + work.level, work.k).values
 
 
@@ -89,9 +93,11 @@ class Rates:
         times = known.get(work)
         if times is not None:
             return max(times.mean, 1e-6)
-        if not known:
+        # Small v2 plots, which take milliseconds, tell nothing of real ones.
+        alike = [seen for seen in known if work.kind != "solve" or seen.k == work.k]
+        if not alike:
             return work.units * _SECONDS_A_VALUE
-        nearest = min(known, key=lambda seen: (seen.kind != work.kind, abs(seen.level - work.level)))
+        nearest = min(alike, key=lambda seen: (seen.kind != work.kind, abs(seen.level - work.level)))
         return max(known[nearest].mean * work.units / nearest.units, 1e-6)
 
     def passed_over(self, work: Work, worker: str) -> None:

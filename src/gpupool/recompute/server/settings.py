@@ -30,6 +30,8 @@ class RecomputeServerSettings(ProcessSettings):
     """How long a connection may wait for a request, or take to send its head: idle ones cost a slot."""
     recompute_drain_seconds: Annotated[float, Field(ge=0, le=3600)] = 5.0
     """How long work in progress may go on after the signal to stop."""
+    recompute_solvers: Annotated[int, Field(ge=0, le=256)] = 1
+    """Solutions of v2 plots worked on at once, which share all cores; 0 offers none. Needs chia_rs."""
     recompute_stuck_seconds: Annotated[float, Field(gt=0, le=3600)] = 30.0
     """How long a worker may make no progress before it counts as hanging and its process is replaced."""
     recompute_token_file: Path | None = None

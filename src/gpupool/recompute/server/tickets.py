@@ -5,8 +5,7 @@ import itertools
 from dataclasses import dataclass, field
 
 from gpupool.core.errors import GpupoolError, UnavailableError
-from gpupool.pos.costs import Kind
-from gpupool.recompute.server.questions import Question
+from gpupool.recompute.server.questions import AnyQuestion, Asking
 from gpupool.recompute.server.rates import Work
 from gpupool.recompute.server.staffing import WorkerPlan
 
@@ -35,8 +34,8 @@ class Answer:
 class Ticket:
     """One question, for everybody who asks it now."""
 
-    kind: Kind
-    question: Question
+    kind: Asking
+    question: AnyQuestion
     deadline: float
     """Monotonic seconds; of whoever waits longest."""
     client: str = ""

@@ -8,19 +8,18 @@ being computed waits for the same computation, and what was answered lately is a
 
 import asyncio
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import structlog
 
 from gpupool.core.clock import Clock, SystemClock
 from gpupool.core.errors import BusyError, DeadlineError, GpupoolError
-from gpupool.pos.costs import Kind
 from gpupool.pos.errors import NoProofError
 from gpupool.recompute.server.answers import KnownAnswers
 from gpupool.recompute.server.crew import Crew, Place
 from gpupool.recompute.server.line import Line
-from gpupool.recompute.server.questions import Question
+from gpupool.recompute.server.questions import AnyQuestion, Asking, level_of, numbers_in
 from gpupool.recompute.server.rates import Rates
 from gpupool.recompute.server.schedule import Schedule, Slot
 from gpupool.recompute.server.staffing import WorkerPlan
@@ -39,7 +38,7 @@ _GUESS_TRUST: Final = 0.5
 """The part of a guessed time that counts before anybody is refused because of it."""
 _LONGEST_LOOK: Final = 128
 """Questions ahead that are looked at one by one; a longer queue is taken to go on at the same pace."""
-_Key = tuple[Kind, Question]
+_Key = tuple[Asking, AnyQuestion]
 
 
 class OverloadedError(BusyError):
@@ -63,6 +62,8 @@ class WorkQueue:
         suitability: Suitability | None = None,
     ) -> None:
         self.crew, self.room = crew, room
+        self.slowdown: Callable[[], float] = lambda: 1.0
+        """How many times as long as alone whoever computes on the CPU takes now, because of others there (>= 1)."""
         self.clock: Clock = clock or SystemClock()
         self.rates, self.known = Rates(), KnownAnswers()
         self.joined = 0
@@ -95,7 +96,7 @@ class WorkQueue:
         return any(place.state == "ready" for place in self.crew.places)
 
     async def run(
-        self, kind: Kind, question: Question, deadline: float, client: str = "", *, fresh: bool = False
+        self, kind: Asking, question: AnyQuestion, deadline: float, client: str = "", *, fresh: bool = False
     ) -> Answer:
         """Return the answer to a question; ``deadline`` is in seconds of the clock's monotonic time.
 
@@ -147,7 +148,7 @@ class WorkQueue:
             self._line.reorder(ticket)
         return ticket
 
-    def _admit(self, kind: Kind, question: Question, deadline: float, client: str) -> Ticket:
+    def _admit(self, kind: Asking, question: AnyQuestion, deadline: float, client: str) -> Ticket:
         """Let a question wait; raise where there is no room or no time."""
         if deadline <= self.clock.monotonic():
             raise DeadlineError
@@ -188,9 +189,9 @@ class WorkQueue:
         if seconds > left:
             self.rates.doubt(ticket.work)
         return DeadlineError(
-            f"This cannot be done in the {left * 1000:.0f} ms that are left: a {ticket.kind} at level"
-            f" {ticket.question.level} takes this server {seconds * 1000:.0f} ms, after {slot.start * 1000:.0f} ms"
-            " of waiting."
+            f"This cannot be done in the {left * 1000:.0f} ms that are left: a {ticket.kind} at"
+            f" {'strength' if ticket.kind == 'solve' else 'level'} {level_of(ticket.question)} takes this server"
+            f" {seconds * 1000:.0f} ms, after {slot.start * 1000:.0f} ms of waiting."
         )
 
     def _forecast(self, ticket: Ticket) -> Slot[Place] | None:
@@ -282,21 +283,25 @@ class WorkQueue:
         worker = place.plan.factory
         best = self.rates.best(ticket.work, worker) if trust < 1 else None
         expected = self.rates.expected(ticket.work, worker) * trust if best is None else best
-        rest = expected - (self.clock.monotonic() - ticket.began)
+        rest = expected * self._slowdown(place) - (self.clock.monotonic() - ticket.began)
         return max(rest if trust < 1 else abs(rest), 1e-6)
 
     def _expected(self, place: Place, ticket: Ticket) -> float | None:
         """Return the seconds that a worker is expected to take; None where it may not."""
         if not self._suitability.may(place.plan, ticket, with_cpu=self._has_cpu()):
             return None
-        return self.rates.expected(ticket.work, place.plan.factory)
+        return self.rates.expected(ticket.work, place.plan.factory) * self._slowdown(place)
 
     def _at_best(self, place: Place, ticket: Ticket, trust: float = 0.0) -> float | None:
         """Return the seconds that a worker takes at best, or the part ``trust`` of a guess; None where it may not."""
         if not self._suitability.may(place.plan, ticket, with_cpu=self._has_cpu()):
             return None
         best = self.rates.best(ticket.work, place.plan.factory)
-        return self.rates.expected(ticket.work, place.plan.factory) * trust if best is None else best
+        expected = self.rates.expected(ticket.work, place.plan.factory) * trust if best is None else best
+        return expected * self._slowdown(place)
+
+    def _slowdown(self, place: Place) -> float:
+        return self.slowdown() if place.plan.kind == "cpu" else 1.0
 
     def _has_cpu(self) -> bool:
         return any(place.plan.kind == "cpu" and place.state == "ready" for place in self.crew.places)
@@ -330,9 +335,10 @@ class WorkQueue:
         if answer.worker is None or ticket.began is None:
             return
         ticket.began = None
-        self.rates.learn(ticket.work, answer.seconds, answer.worker.factory)
+        alone = answer.seconds / (self.slowdown() if answer.worker.kind == "cpu" else 1.0)
+        self.rates.learn(ticket.work, alone, answer.worker.factory)
         self._mean_seconds += _WEIGHT * (answer.seconds - self._mean_seconds)
-        self.known.put(key, answer.xs, len(ticket.question.line_points))
+        self.known.put(key, answer.xs, numbers_in(ticket.question))
         if ticket.doubted is not None:
             for place in self.crew.places:
                 if place.plan == ticket.doubted:

@@ -19,7 +19,7 @@ import structlog
 from gpupool.core.errors import GpupoolError
 from gpupool.core.lifeline import die_with_parent
 from gpupool.core.logging import set_up_logging
-from gpupool.recompute.server.engine import Engine
+from gpupool.recompute.server.engine import AnyEngine
 from gpupool.recompute.server.engine_threads import EngineThreads
 from gpupool.recompute.server.messages import (
     Ask,
@@ -87,7 +87,7 @@ class _Worker:
             elif isinstance(message, Cancel) and threads is not None:
                 threads.abandon(message.number)
 
-    def _begin(self, preparing: "Future[Engine]") -> None:
+    def _begin(self, preparing: "Future[AnyEngine]") -> None:
         """Take questions with the engine that was prepared; a worker that has none says why and ends."""
         error = preparing.exception()
         if error is None:
@@ -109,10 +109,10 @@ class _Worker:
             os._exit(0)
 
 
-def _prepared(name: str) -> Engine:
+def _prepared(name: str) -> AnyEngine:
     """Import, compile and test the engine that ``module:function[:argument]`` returns."""
     module, function, *argument = name.split(":", 2)
-    engine: Engine = getattr(import_module(module), function)(*argument)
+    engine: AnyEngine = getattr(import_module(module), function)(*argument)
     return engine
 
 
