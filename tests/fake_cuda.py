@@ -32,6 +32,8 @@ class FakeCuda:
         self.memory, self.capability, self.version = memory, capability, version
         self.blocks: dict[int, Any] = {}
         self.broken = False
+        self.elsewhere = 0
+        """Bytes that other programs hold."""
         self.streams = 0
         self._current = threading.local()
         device = cl.get_platforms()[0].get_devices()[0]
@@ -118,8 +120,13 @@ class FakeCuda:
 
     # -- memory and work -------------------------------------------------------------------------------------
 
+    def cuMemGetInfo(self, free: int, total: int) -> int:
+        ctypes.c_size_t.from_address(free).value = self._free()
+        ctypes.c_size_t.from_address(total).value = self.memory
+        return self._here()
+
     def cuMemAlloc(self, out: int, size: int) -> int:
-        if sum(block.nbytes for block in self.blocks.values()) + size > self.memory:
+        if size > self._free():
             return OUT_OF_MEMORY
         block = np.full(size, 0xA5, np.uint8)
         self.blocks[block.ctypes.data] = block
@@ -160,6 +167,13 @@ class FakeCuda:
         block = self.blocks[ctypes.c_uint64.from_address(place).value]
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR
         return cl.Buffer(self._context, flags, hostbuf=block)
+
+    def held(self) -> int:
+        """Return the bytes of all buffers."""
+        return sum(block.nbytes for block in self.blocks.values())
+
+    def _free(self) -> int:
+        return self.memory - self.elsewhere - self.held()
 
     def _here(self) -> int:
         return 0 if getattr(self._current, "context", None) == CONTEXT else NO_CONTEXT

@@ -2,24 +2,32 @@
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from types import SimpleNamespace
 
 import numpy as np
 import pyopencl as cl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import mainnet
 from fake_cuda import FakeCuda
 from gpupool.core.errors import DeadlineError
+from gpupool.devices.recovery.cards import OpenCard
 from gpupool.devices.recovery.cuda_driver import CudaDriver
 from gpupool.devices.recovery.cuda_lane import CudaLane, CudaProgram, cards
+from gpupool.devices.recovery.decompressor import CardDecompressor
 from gpupool.devices.recovery.errors import DeviceFaultError, DeviceMemoryError
 from gpupool.devices.recovery.opencl_lane import OpenClLane
-from gpupool.devices.recovery.port import Lane
-from gpupool.devices.recovery.quads import Quad, QuadJoiner, rooms
+from gpupool.devices.recovery.port import Argument, Array, Lane
+from gpupool.devices.recovery.quads import LEAST_BITS, MOST_BITS, Quad, QuadJoiner, rooms
 from gpupool.pos.chacha import plot_key
 from gpupool.pos.pairs import new_workspace
+from gpupool.pos.parameters import MOST_DROPPED_BITS
 from gpupool.pos.tables import Entries, next_table
+from gpupool.pos.truncation import truncate_twice
 
 PROOF = mainnet.K32[0]
 BUDGET = 256 << 20
@@ -50,7 +58,7 @@ def lane(make_lane: Maker) -> Iterator[Lane]:
 
 @pytest.fixture
 def joiner(lane: Lane) -> Iterator[QuadJoiner]:
-    joiner = QuadJoiner(lane, BUDGET)
+    joiner = QuadJoiner(lane, lambda: BUDGET)
     yield joiner
     joiner.close()
 
@@ -128,7 +136,7 @@ def test_too_little_room_is_noticed_and_made(joiner: QuadJoiner, monkeypatch: py
 
 def test_a_small_budget_works_in_small_batches(lane: Lane) -> None:
     asked: list[None] = []
-    joiner = QuadJoiner(lane, 2 * 12 << 16)
+    joiner = QuadJoiner(lane, lambda: 2 << 20)
     lists = joiner.join(PROOF.plot_id, 16, quads_of(PROOF.xs, 16), lambda: asked.append(None))
     joiner.close()
     assert len(asked) == 16
@@ -136,8 +144,8 @@ def test_a_small_budget_works_in_small_batches(lane: Lane) -> None:
 
 
 def test_a_budget_below_one_quad_is_told(lane: Lane) -> None:
-    with pytest.raises(DeviceMemoryError, match="takes 96 MiB of a device; 50 MiB"):
-        QuadJoiner(lane, 50 << 20).join(PROOF.plot_id, 22, [(1, 2, 3, 4)])
+    with pytest.raises(DeviceMemoryError, match="takes 97 MiB of a device; 50 MiB"):
+        QuadJoiner(lane, lambda: 50 << 20).join(PROOF.plot_id, 22, [(1, 2, 3, 4)])
 
 
 def test_work_stops_between_batches(lane: Lane) -> None:
@@ -147,7 +155,7 @@ def test_work_stops_between_batches(lane: Lane) -> None:
         if next(calls) == 3:
             raise DeadlineError
 
-    joiner = QuadJoiner(lane, 2 * 12 << 16)
+    joiner = QuadJoiner(lane, lambda: 2 << 20)
     with pytest.raises(DeadlineError):
         joiner.join(PROOF.plot_id, 16, quads_of(PROOF.xs, 16), checkpoint)
     assert next(calls) == 4
@@ -169,7 +177,7 @@ def test_all_memory_is_given_back(cuda: FakeCuda) -> None:
     program = CudaProgram(driver, cards(driver)[0])
     before = len(cuda.blocks), cuda.streams
     lane = CudaLane(program)
-    joiner = QuadJoiner(lane, BUDGET)
+    joiner = QuadJoiner(lane, lambda: BUDGET)
     joiner.join(PROOF.plot_id, 16, quads_of(PROOF.xs[:4], 16))
     assert len(cuda.blocks) > before[0]
     joiner.close()
@@ -183,7 +191,7 @@ def test_a_card_that_fails_is_told_by_the_drivers_own_name() -> None:
     lane = CudaLane(CudaProgram(driver, cards(driver)[0]))
     cuda.broken = True
     with pytest.raises(DeviceFaultError, match="cuLaunchKernel failed: CUDA_ERROR_LAUNCH_FAILED"):
-        QuadJoiner(lane, BUDGET).join(PROOF.plot_id, 16, quads_of(PROOF.xs[:4], 16))
+        QuadJoiner(lane, lambda: BUDGET).join(PROOF.plot_id, 16, quads_of(PROOF.xs[:4], 16))
 
 
 def test_a_full_card_is_told() -> None:
@@ -191,7 +199,113 @@ def test_a_full_card_is_told() -> None:
     driver = CudaDriver(cuda.library)
     lane = CudaLane(CudaProgram(driver, cards(driver)[0]))
     with pytest.raises(DeviceMemoryError, match="CUDA_ERROR_OUT_OF_MEMORY"):
-        QuadJoiner(lane, BUDGET).join(PROOF.plot_id, 16, quads_of(PROOF.xs[:4], 16))
+        QuadJoiner(lane, lambda: BUDGET).join(PROOF.plot_id, 16, quads_of(PROOF.xs[:4], 16))
+
+
+def test_what_others_hold_is_not_free_and_a_card_that_was_full_is_used_again() -> None:
+    cuda = FakeCuda(memory=4 << 30)
+    driver = CudaDriver(cuda.library)
+    program = CudaProgram(driver, cards(driver)[0])
+    lane = CudaLane(program)
+    assert lane.free_bytes() == 4 << 30
+    cuda.elsewhere = (4 << 30) - (1 << 20)
+    assert lane.free_bytes() == 1 << 20
+    joiner, quads = QuadJoiner(lane, lambda: BUDGET), quads_of(PROOF.xs[:4], 16)
+    with pytest.raises(DeviceMemoryError, match="CUDA_ERROR_OUT_OF_MEMORY"):
+        joiner.join(PROOF.plot_id, 16, quads)
+    assert not cuda.blocks, "nothing of what could be had is kept"
+    cuda.elsewhere = 0
+    assert joiner.join(PROOF.plot_id, 16, quads)[0].xs.tolist()
+    assert lane.free_bytes() < 4 << 30
+
+
+def test_a_lane_takes_no_more_than_its_part_of_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = FakeCuda(memory=4 << 30)
+    driver = CudaDriver(cuda.library)
+    monkeypatch.setattr("gpupool.devices.recovery.cards.load_driver", lambda: driver)
+    card = OpenCard("CUDA:0")
+    first, second = CardDecompressor(card), CardDecompressor(card)
+    cuda.elsewhere = (4 << 30) - (30 << 20)
+    quality = truncate_twice(PROOF.xs[:8], 18)
+    for decompressor in (first, second):
+        decompressor.recover_quality(PROOF.plot_id, 18, quality, PROOF.challenge)
+        assert cuda.held() <= 20 << 20
+    assert cuda.held() > 10 << 20, "both hold their memory"
+    with pytest.raises(DeviceMemoryError, match=r"Recovering 22 bits takes 97 MiB of a device; \d MiB"):
+        first.recover_quality(PROOF.plot_id, 22, truncate_twice(PROOF.xs[:8], 22), PROOF.challenge)
+    second.close()
+    first.close()
+    assert not cuda.held()
+
+
+def test_opencl_tells_what_is_free_where_the_maker_does() -> None:
+    device = cl.get_platforms()[0].get_devices()[0]
+    lane = OpenClLane(device)
+    assert lane.free_bytes() == lane.memory_bytes
+    for told, expected in (([3 << 20, 1 << 20], 3 << 30), (3 << 20, 3 << 30), ([], lane.memory_bytes)):
+        lane._device = SimpleNamespace(get_info=lambda _, told=told: told)
+        assert lane.free_bytes() == expected
+
+
+class Ledger:
+    """A lane that works on nothing and keeps account of its buffers."""
+
+    def __init__(self, largest_buffer: int = 1 << 40) -> None:
+        self.memory_bytes, self.largest_buffer = 1 << 40, largest_buffer
+        self.held: dict[int, int] = {}
+        self.most = 0
+        self._numbers = itertools.count()
+
+    def free_bytes(self) -> int:
+        return self.memory_bytes - sum(self.held.values())
+
+    def buffer(self, size: int) -> int:
+        assert 0 < size <= self.largest_buffer
+        number = next(self._numbers)
+        self.held[number] = size
+        self.most = max(self.most, sum(self.held.values()))
+        return number
+
+    def release(self, buffer: int) -> None:
+        del self.held[buffer]
+
+    def write(self, buffer: int, values: Array) -> None:
+        assert values.nbytes <= self.held[buffer]
+
+    def fill(self, buffer: int, word: int, size: int) -> None:
+        assert size <= self.held[buffer]
+
+    def launch(self, kernel: str, items: int, arguments: Sequence[Argument]) -> None:
+        assert items > 0
+
+    def read(self, buffer: int, values: Array) -> None:
+        """Nothing was found."""
+
+    def close(self) -> None: ...
+
+
+@given(
+    bits=st.integers(LEAST_BITS, MOST_BITS),
+    quads=st.integers(1, 16),
+    budget=st.integers(1 << 16, 4 << 30),
+    largest=st.integers(1 << 20, 1 << 30),
+)
+def test_no_work_takes_more_than_its_budget(bits: int, quads: int, budget: int, largest: int) -> None:
+    lane = Ledger(largest)
+    joiner = QuadJoiner(lane, lambda: budget)
+    with suppress(DeviceMemoryError):
+        assert len(joiner.join(bytes(32), bits, [(1, 2, 3, 4)] * quads)) == quads
+    assert lane.most <= budget
+    joiner.close()
+    assert not lane.held
+
+
+def test_a_card_of_4_gb_holds_every_level_in_both_lanes() -> None:
+    """With a desktop on it, and buffers of at most a quarter of its memory, as old drivers have it."""
+    for bits in range(LEAST_BITS, MOST_DROPPED_BITS + 1):
+        lane = Ledger(1 << 30)
+        QuadJoiner(lane, lambda: (3 << 30) // 3).join(bytes(32), bits, [(1, 2, 3, 4)] * 16)
+        assert 2 * lane.most < 2 << 30
 
 
 def test_a_card_is_described(cuda: FakeCuda) -> None:

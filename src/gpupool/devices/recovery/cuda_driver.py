@@ -31,6 +31,7 @@ SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
     "cuModuleLoadData": (_POINTER, _POINTER),
     "cuModuleUnload": (Handle,),
     "cuModuleGetFunction": (_POINTER, Handle, ctypes.c_char_p),
+    "cuMemGetInfo_v2": (_POINTER, _POINTER),
     "cuMemAlloc_v2": (_POINTER, _SIZE),
     "cuMemFree_v2": (Address,),
     "cuMemcpyHtoDAsync_v2": (Address, _POINTER, _SIZE, Handle),

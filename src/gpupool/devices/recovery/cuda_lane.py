@@ -97,6 +97,13 @@ class CudaLane:
         self._here()
         self._stream = self._driver.handle("cuStreamCreate", _NON_BLOCKING)
 
+    def free_bytes(self) -> int:
+        """Return what no program holds now."""
+        self._here()
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        self._driver.call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+        return free.value
+
     def buffer(self, size: int) -> Any:
         """Return the device address of ``size`` bytes; see `Lane.buffer`."""
         self._here()

@@ -16,8 +16,8 @@ from gpupool.pos.pairs import Checkpoint
 from gpupool.pos.parameters import K
 from gpupool.pos.tables import Entries, concatenate, join_upwards
 
-_SHARE_OF_MEMORY: Final = 4
-"""A lane takes up to this part of a card's memory: two lanes leave half to whatever else runs there."""
+_SHARE_OF_MEMORY: Final = 3
+"""A lane takes up to this part of what is free: two lanes leave a third to whatever else comes to run there."""
 _MOST_BUDGET: Final = 2 << 30
 
 
@@ -28,8 +28,11 @@ class CardDecompressor(Decompressor):
         """Raises DeviceFaultError where the card cannot be used."""
         super().__init__()
         self._lane = card.lane()
-        budget = min(self._lane.memory_bytes // _SHARE_OF_MEMORY, _MOST_BUDGET)
-        self._joiner = QuadJoiner(self._lane, budget)
+        self._joiner = QuadJoiner(self._lane, self._budget)
+
+    def _budget(self) -> int:
+        """Return the bytes that may be taken now, while nothing of this lane is held."""
+        return min(self._lane.free_bytes() // _SHARE_OF_MEMORY, _MOST_BUDGET)
 
     def close(self) -> None:
         """Give the card's memory back."""

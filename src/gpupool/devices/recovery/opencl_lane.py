@@ -3,7 +3,7 @@
 Built programs are kept per device and shared by its lanes. Everything that pyopencl raises ends here.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
@@ -13,6 +13,7 @@ from gpupool.devices.recovery.errors import DeviceFaultError, DeviceMemoryError
 from gpupool.devices.recovery.port import Argument, Array, kernel_source, word
 
 _GROUP: Final = 64
+_FREE_MEMORY_AMD: Final = 0x4039
 _MEMORY_CODES: Final = frozenset({-4, -5, -61})
 """CL_MEM_OBJECT_ALLOCATION_FAILURE, CL_OUT_OF_RESOURCES, CL_INVALID_BUFFER_SIZE."""
 
@@ -23,12 +24,17 @@ class OpenClLane:
     def __init__(self, device: Any) -> None:
         """Raises DeviceFaultError where the device cannot be used."""
         self._cl = import_module("pyopencl")
+        self._device = device
         self.memory_bytes = int(device.global_mem_size)
         self.largest_buffer = int(device.max_mem_alloc_size)
         with self._translated():
             self._context, program = _program(device)
             self._queue = self._cl.CommandQueue(self._context, device)
             self._kernels = {kernel.function_name: kernel for kernel in program.all_kernels()}
+
+    def free_bytes(self) -> int:
+        """Return what AMD's drivers say is free, else all memory, since OpenCL itself has no such question."""
+        return _told_free(self._cl, self._device) or self.memory_bytes
 
     def buffer(self, size: int) -> Any:
         """Return a buffer; see `Lane.buffer`."""
@@ -75,6 +81,16 @@ class OpenClLane:
             raise kind(
                 f"OpenCL: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
             ) from error
+
+
+def _told_free(cl: Any, device: Any) -> int | None:
+    try:
+        told = device.get_info(_FREE_MEMORY_AMD)
+    except cl.Error:
+        return None
+    # KiB, of all memory and of its largest block; some releases of the binding give the first one alone.
+    whole = next(iter(told), 0) if isinstance(told, Iterable) else told
+    return int(whole) * 1024 or None
 
 
 @cache

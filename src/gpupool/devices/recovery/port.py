@@ -25,6 +25,10 @@ class Lane(Protocol):
     largest_buffer: int
     """Bytes."""
 
+    def free_bytes(self) -> int:
+        """Return the memory that could be had now; all of the device's where its driver does not tell."""
+        ...
+
     def buffer(self, size: int) -> Any:
         """Return a buffer of ``size`` bytes (> 0); raises DeviceMemoryError."""
         ...

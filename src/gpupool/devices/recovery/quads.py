@@ -27,30 +27,38 @@ _NOBODY: Final = 0xFFFFFFFF
 _ITEMS_WANTED: Final = 1 << 17
 """Work-items that keep a large card busy."""
 _ROOM_LIMIT: Final = 1 << 26
-_VALUE_BYTES: Final = 12
 
 
 @dataclass(slots=True)
 class _Space:
-    """Buffers for so many pairs of 2^bits values, with room for so many matches of each."""
+    """Buffers for so many quads of buckets of 2^bits values, with room for so many matches of each pair and quad."""
 
-    pairs: int
+    quads: int
+    asked: int
+    """How many were wanted; fewer are there where memory is scarce."""
     bits: int
     room: int
     quad_room: int
-    head_bits: int
     buffers: dict[str, Any]
 
-    def holds(self, pairs: int, bits: int, room: int, quad_room: int) -> bool:
-        """Tell whether work of this size fits."""
-        fits = self.pairs >= pairs and self.room >= room and self.quad_room >= quad_room
+    @property
+    def head_bits(self) -> int:
+        """Base-2 logarithm of the heads for the matches of a pair."""
+        return _head_bits(self.room)
+
+    def holds(self, asked: int, bits: int, room: int, quad_room: int) -> bool:
+        """Tell whether work of this size fits as well as it would into new buffers."""
+        fits = self.asked >= asked and self.room >= room and self.quad_room >= quad_room
         return fits and self.bits == bits
 
 
 class QuadJoiner:
-    """Finds table 3 entries on one lane of a device, using at most ``budget`` bytes of its memory."""
+    """Finds table 3 entries on one lane of a device, using at most ``budget`` bytes of its memory.
 
-    def __init__(self, lane: Lane, budget: int) -> None:
+    The budget is asked for whenever memory is about to be taken and none is held.
+    """
+
+    def __init__(self, lane: Lane, budget: Callable[[], int]) -> None:
         self._lane = lane
         self._budget = budget
         self._space: _Space | None = None
@@ -63,60 +71,54 @@ class QuadJoiner:
         ``bits`` (10..26) low bits of each x are unknown. ``checkpoint`` is called between batches. Raises
         DeviceMemoryError where the budget does not hold one quad, DeviceFaultError, or what ``checkpoint`` raises.
         """
-        at_once = self._quads_at_once(bits, len(quads))
         found: list[Entries] = []
         room, quad_room = rooms(bits)
-        for start in range(0, len(quads), at_once):
+        busy = max(1, _ITEMS_WANTED // (2 << (bits - 4)))
+        while len(found) < len(quads):
             checkpoint()
-            batch = quads[start : start + at_once]
-            while True:
-                space = self._take(2 * at_once, bits, room, quad_room)
+            try:
+                space = self._take(min(busy, len(quads)), bits, room, quad_room)
+                batch = quads[len(found) : len(found) + space.quads]
                 most, quad_most, entries = self._batch(space, plot_key(plot_id), batch)
-                if most <= space.room and quad_most <= space.quad_room:
-                    break
+            except DeviceMemoryError:
+                # Some drivers find out when a buffer is first used, so what was taken has holes.
+                self.close()
+                raise
+            if most <= space.room and quad_most <= space.quad_room:
+                found += entries
+            else:
                 room, quad_room = _grown(space.room, most), _grown(space.quad_room, quad_most)
-            found += entries
         return found
 
     def close(self) -> None:
         """Give the device's memory back."""
-        if self._space is not None:
-            for buffer in self._space.buffers.values():
+        space, self._space = self._space, None
+        if space is not None:
+            for buffer in space.buffers.values():
                 self._lane.release(buffer)
-            self._space = None
 
-    def _quads_at_once(self, bits: int, wanted: int) -> int:
-        a_quad = 2 * _VALUE_BYTES << bits
-        fitting = min(self._budget // a_quad, self._lane.largest_buffer // (a_quad // 3))
-        if fitting < 1:
-            raise DeviceMemoryError(
-                f"Recovering {bits} bits takes {a_quad >> 20} MiB of a device; {self._budget >> 20} MiB may be used."
-            )
-        busy = max(1, _ITEMS_WANTED // (2 << (bits - 4)))
-        return max(1, min(fitting, busy, wanted))
-
-    def _take(self, pairs: int, bits: int, room: int, quad_room: int) -> _Space:
+    def _take(self, asked: int, bits: int, room: int, quad_room: int) -> _Space:
         space = self._space
-        if space is not None and space.holds(pairs, bits, room, quad_room):
+        if space is not None and space.holds(asked, bits, room, quad_room):
             return space
         self.close()
-        head_bits = max(6, room.bit_length() - 1)
-        sizes = {
-            "key": 32,
-            "uppers": 8 * pairs,
-            **dict.fromkeys(("words", "heads", "links"), 4 * pairs << bits),
-            "counts": 4 * pairs,
-            **dict.fromkeys(("found", "y"), 8 * pairs * room),
-            "match_heads": 2 * pairs << head_bits,
-            "match_links": 4 * pairs * room,
-            "quad_counts": 2 * pairs,
-            "quad_y": 4 * pairs * quad_room,
-            "quad_xs": 8 * pairs * quad_room,
-        }
-        self._space = _Space(pairs, bits, room, quad_room, head_bits, {})
-        for name, size in sizes.items():
-            self._space.buffers[name] = self._lane.buffer(size)
-        return self._space
+        quads = self._affordable(asked, bits, room, quad_room)
+        self._space = space = _Space(quads, asked, bits, room, quad_room, {})
+        for name, size in _sizes(quads, bits, room, quad_room).items():
+            space.buffers[name] = self._lane.buffer(size)
+        return space
+
+    def _affordable(self, asked: int, bits: int, room: int, quad_room: int) -> int:
+        """Return how many quads can be worked on at once, at most ``asked``."""
+        budget = self._budget()
+        for quads in range(asked, 0, -1):
+            sizes = _sizes(quads, bits, room, quad_room).values()
+            if sum(sizes) <= budget and max(sizes) <= self._lane.largest_buffer:
+                return quads
+        needed = sum(_sizes(1, bits, room, quad_room).values())
+        raise DeviceMemoryError(
+            f"Recovering {bits} bits takes {needed >> 20} MiB of a device; {budget >> 20} MiB may be used."
+        )
 
     def _batch(self, space: _Space, key: Any, quads: Sequence[Quad]) -> tuple[int, int, list[Entries]]:
         """Return the most matches of a pair, the most entries of a quad, and the entries."""
@@ -163,6 +165,27 @@ class QuadJoiner:
 def rooms(bits: int) -> tuple[int, int]:
     """Return how many matches of a pair, and entries of a quad, to make room for: four times as many as expected."""
     return 64 + (4 << max(0, 2 * bits - 31)), 16 + (4 << max(0, 4 * bits - 93))
+
+
+def _sizes(quads: int, bits: int, room: int, quad_room: int) -> dict[str, int]:
+    """Return the bytes of each buffer."""
+    pairs = 2 * quads
+    return {
+        "key": 32,
+        "uppers": 8 * pairs,
+        **dict.fromkeys(("words", "heads", "links"), 4 * pairs << bits),
+        "counts": 4 * pairs,
+        **dict.fromkeys(("found", "y"), 8 * pairs * room),
+        "match_heads": 2 * pairs << _head_bits(room),
+        "match_links": 4 * pairs * room,
+        "quad_counts": 2 * pairs,
+        "quad_y": 4 * pairs * quad_room,
+        "quad_xs": 8 * pairs * quad_room,
+    }
+
+
+def _head_bits(room: int) -> int:
+    return max(6, room.bit_length() - 1)
 
 
 def _grown(room: int, needed: int) -> int:
