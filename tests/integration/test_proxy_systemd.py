@@ -152,5 +152,5 @@ def test_a_descriptor_that_does_not_listen_is_refused(monkeypatch: pytest.Monkey
     monkeypatch.setattr("gpupool.recompute.proxy.systemd.FIRST_DESCRIPTOR", plain)
     monkeypatch.setenv("LISTEN_PID", str(os.getpid()))
     monkeypatch.setenv("LISTEN_FDS", "1")
-    with pytest.raises(InvalidInputError, match="no TCP socket that listens"):
+    with pytest.raises(InvalidInputError, match="no stream socket that listens"):
         kept_for_us()

@@ -12,6 +12,7 @@ from gpupool.recompute.proxy.alarms import DISTANCE_SECONDS, GROUP_SECONDS, HOLD
 from gpupool.recompute.proxy.alert_hooks import HookError
 from gpupool.recompute.proxy.alert_rules import (
     CLIENT_SILENT,
+    HARVESTER_LOST,
     LOOKUPS_LOST,
     NO_NODE,
     NODE_DOWN,
@@ -30,7 +31,7 @@ def row(name: str, state: str = "live", p50: float | None = 10.0, **changes: Any
 
 
 def told(*nodes: dict[str, Any], **more: Any) -> set[tuple[str, str]]:
-    given = {"kinds": set[str](), "silent": {}, "lost": 0, **more}
+    given = {"kinds": set[str](), "silent": {}, "lost": 0, "harvesters": {}, **more}
     return set(troubles(list(nodes), **given))
 
 
@@ -68,7 +69,7 @@ def test_silent_clients_and_lost_lookups_are_told() -> None:
 
 
 def test_every_rule_has_its_hold() -> None:
-    assert set(HOLDS) == {NODE_DOWN, NODE_SLOW, NO_NODE, CLIENT_SILENT, LOOKUPS_LOST}
+    assert set(HOLDS) == {NODE_DOWN, NODE_SLOW, NO_NODE, CLIENT_SILENT, LOOKUPS_LOST, HARVESTER_LOST}
 
 
 def test_a_trouble_is_told_once_it_has_lasted_and_once_it_is_over() -> None:

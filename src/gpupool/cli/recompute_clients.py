@@ -60,6 +60,7 @@ def clients(
 
 
 def _print(rows: list[dict[str, Any]], *, names: bool, silent: bool) -> None:
+    shims = any(row["shim"] for row in rows)
     table = [
         (
             row["address"],
@@ -73,13 +74,28 @@ def _print(rows: list[dict[str, Any]], *, names: bool, silent: bool) -> None:
             row["mean_ms"],
             " ".join(row["protocols"]),
             f"{row['silent_after_seconds']:.0f}s",
+            *(_shim(row["shim"]) if shims else []),
         )
         for row in rows
     ]
     columns = ("CLIENT", *(["NAME"] if names else []), "STATE", "LAST", "FIRST", "REQUESTS", "FAILED")
-    more = ("REFUSED", "MEAN MS", "PROTOCOL", "SILENT AFTER")
+    more = (
+        "REFUSED",
+        "MEAN MS",
+        "PROTOCOL",
+        "SILENT AFTER",
+        *(["LOST AT THE HARVESTER", "FALL-BACKS"] if shims else []),
+    )
     empty = "none is silent." if silent else "none has asked yet."
     print_table("Clients", (*columns, *more), table, empty)
+
+
+def _shim(row: dict[str, Any] | None) -> tuple[object, object]:
+    """Return what a stock harvester with our library has lost, and what its bundled library answered instead."""
+    if row is None:
+        return None, None
+    lost = row["qualities"] + row["proofs"]
+    return f"{lost} (last: {row['why']})" if lost else 0, row["fallbacks"]
 
 
 def _ago(moment: float) -> str:

@@ -22,7 +22,23 @@ def proxy(
     node: Annotated[
         list[str] | None, typer.Option("--node", "-n", metavar="HOST[:PORT]", help=NODE_HELP)
     ] = None,
-    port: Annotated[int, typer.Option("--port", "-p", min=0, max=65535, help=PORT_HELP)] = 11989,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            "--port",
+            "-p",
+            min=0,
+            max=65535,
+            help=f"{PORT_HELP} With --unix and without this: no port at all.",
+        ),
+    ] = None,
+    unix: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="Listen at a Unix socket too, which only this user may use: where the harvester's library asks.",
+        ),
+    ] = None,
     host: Annotated[
         str, typer.Option(help="Address to listen on; others than loopback open it to the network.")
     ] = "127.0.0.1",
@@ -111,15 +127,19 @@ def proxy(
 
       gpupool recompute proxy --host 0.0.0.0 -n 192.168.1.5 -n 192.168.1.6:11000
 
+      gpupool recompute proxy --unix /run/user/1000/sidecar.sock -n 192.168.1.5
+
       gpupool recompute proxy --host 0.0.0.0 -n "gpu1.farm:11989 tls=/etc/gpupool/ca.pem token-file=/etc/gpupool/token"
     """
     from gpupool.recompute.proxy.border import BorderFiles
-    from gpupool.recompute.proxy.settings import ProxySettings
+    from gpupool.recompute.proxy.settings import DEFAULT_PORT, ProxySettings
     from gpupool.recompute.proxy.trust import Trust, trust_of
 
     settings = ProxySettings(
         host=host,
-        port=port,
+        port=DEFAULT_PORT if port is None else port,
+        tcp=port is not None or unix is None,
+        unix=None if unix is None else unix.absolute(),
         nodes=tuple(node or ()),
         nodes_file=nodes_file,
         control_url=control,

@@ -87,8 +87,9 @@ def screen(found: dict[str, Any], port: int, width: int) -> "RenderableType":
     from rich.text import Text
 
     proxy = found["proxy"]
+    where = f"on port {port}" if port else "at its Unix socket"
     head = (
-        f"Proxy on port {port}, {proxy['state']} for {_span(proxy['uptime_seconds'])}:"
+        f"Proxy {where}, {proxy['state']} for {_span(proxy['uptime_seconds'])}:"
         f" {proxy['requests_per_second']:.1f} req/s, {proxy['under_way']} under way,"
         f" {proxy['waiting']} waiting for a server, {proxy['connections']} connections,"
         f" {proxy['requests']} requests, {proxy['failed']} failed"
@@ -135,7 +136,17 @@ def _clients(found: dict[str, Any], width: int) -> "list[RenderableType]":
         for row in rows
     ]
     colours = ["red" if row["silent"] else "" for row in rows]
-    return _table(title, columns, 1, lines, colours, [""] * len(rows), width)
+    return _table(title, columns, 1, lines, colours, [_losses(row["shim"]) for row in rows], width)
+
+
+def _losses(shim: dict[str, Any] | None) -> str:
+    """Return what a stock harvester with our library has lost, in words; empty where nothing."""
+    if shim is None or not (shim["qualities"] or shim["proofs"] or shim["fallbacks"]):
+        return ""
+    return (
+        f"lost at the harvester: {shim['qualities']} qualities, {shim['proofs']} proofs (last: {shim['why']});"
+        f" answered by its bundled library: {shim['fallbacks']}"
+    )
 
 
 def _table(

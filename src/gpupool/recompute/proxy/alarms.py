@@ -10,6 +10,7 @@ from typing import Final
 
 from gpupool.recompute.proxy.alert_rules import (
     CLIENT_SILENT,
+    HARVESTER_LOST,
     LOOKUPS_LOST,
     NO_NODE,
     NODE_DOWN,
@@ -39,6 +40,7 @@ HOLDS: Final[Mapping[str, Hold]] = {
     NO_NODE: Hold(2.0, 5.0),
     CLIENT_SILENT: Hold(0.0, 0.0),
     LOOKUPS_LOST: Hold(0.0, 0.0),
+    HARVESTER_LOST: Hold(0.0, 0.0),
 }
 
 

@@ -12,6 +12,7 @@ NODE_SLOW: Final = "node_slow"
 NO_NODE: Final = "no_node"
 CLIENT_SILENT: Final = "client_silent"
 LOOKUPS_LOST: Final = "lookups_lost"
+HARVESTER_LOST: Final = "harvester_lost"
 PEER_FACTOR: Final = 10.0
 """So many times slower than the middle of its peers is slow; unequal cards differ by less."""
 LEAST_ANSWERS: Final = 20
@@ -21,11 +22,17 @@ Troubles = dict[tuple[str, str], str]
 """Alert and subject -> what is wrong, in words."""
 
 
-def troubles(nodes: list[dict[str, Any]], kinds: set[str], silent: dict[str, float], lost: int) -> Troubles:
+def troubles(
+    nodes: list[dict[str, Any]],
+    kinds: set[str],
+    silent: dict[str, float],
+    lost: int,
+    harvesters: dict[str, str],
+) -> Troubles:
     """Return everything that is wrong now.
 
     ``nodes``: rows of `Report.nodes`; ``kinds``: protocols that clients have used; ``silent``: client -> seconds;
-    ``lost``: lookups without an answer in the last minute.
+    ``lost``: lookups without an answer in the last minute; ``harvesters``: client -> what its own library has lost.
     """
     found: Troubles = {}
     for row in nodes:
@@ -42,6 +49,8 @@ def troubles(nodes: list[dict[str, Any]], kinds: set[str], silent: dict[str, flo
         found[CLIENT_SILENT, address] = f"no request for {seconds:.0f} s"
     if lost:
         found[LOOKUPS_LOST, "proxy"] = f"{lost} lookups had no answer within a minute"
+    for address, why in harvesters.items():
+        found[HARVESTER_LOST, address] = why
     return found
 
 

@@ -16,6 +16,7 @@ import structlog
 
 from gpupool.core.errors import InvalidInputError
 from gpupool.recompute.credentials import TlsFiles, is_loopback, read_tokens, tls_files, token_fault
+from gpupool.recompute.proxy.local_socket import is_local
 from gpupool.recompute.renewing import Renewed
 
 OPEN_PATHS: Final = frozenset({b"/healthz", b"/readyz"})
@@ -63,6 +64,8 @@ class Border:
         self._files = files
         tls, tokens = files.tls(), files.tokens
         self._context = None if tls is None else Renewed(tls.paths, tls.context, clock)
+        self.is_open = not (files.require_tls or files.client_ca or files.tokens)
+        """Whether everybody may ask for everything."""
         self._tokens = None if tokens is None else Renewed((tokens,), lambda: read_tokens(tokens), clock)
 
     @property
@@ -93,7 +96,7 @@ class Border:
         if path in OPEN_PATHS:
             return None
         refusal = self._refuses(transport)
-        if refusal is None and self._tokens is not None:
+        if refusal is None and self._tokens is not None and not is_local(transport.get_extra_info("socket")):
             given = headers.get(b"authorization", b"").decode("latin-1")
             fault = token_fault(given, self._tokens.get())
             if fault is not None:
@@ -103,6 +106,9 @@ class Border:
         return refusal
 
     def _refuses(self, transport: asyncio.BaseTransport) -> Refusal | None:
+        if is_local(transport.get_extra_info("socket")):
+            # Its mode has decided: only this user's processes get here.
+            return None
         encrypted = transport.get_extra_info("ssl_object") is not None
         if self._files.require_tls and not encrypted:
             return Refusal(403, "tls_required", "This proxy takes TLS only, and the connection is plain.")

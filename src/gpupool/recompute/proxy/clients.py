@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Final, cast
 import structlog
 
 from gpupool.recompute.proxy.framing import Speech, sniff
+from gpupool.recompute.proxy.local_socket import is_local
 from gpupool.recompute.proxy.tls import TlsConnection
 from gpupool.recompute.tls_words import of_answering
 
 if TYPE_CHECKING:
     from gpupool.recompute.proxy.proxying import ProxyCore
 
+LOCAL_PEER: Final = "unix"
+"""Name of every client of the Unix socket."""
 SPEAK_SECONDS: Final = 1.0
 """How long one who has just connected may still begin to speak while the proxy stops."""
 log = structlog.get_logger(__name__)
@@ -98,6 +101,8 @@ class Doorman(Client):
             return
         name = transport.get_extra_info("peername")
         self.peer = name[0] if name else "-"
+        if is_local(transport.get_extra_info("socket")):
+            self.peer = LOCAL_PEER
         self.core.clients.add(self)
 
     def data_received(self, data: bytes) -> None:

@@ -91,7 +91,8 @@ class Handover:
         log.info("takeover_asked", pid=channel.peer_pid)
         try:
             greeting = {"listener": 1, "pid": os.getpid(), "version": gpupool.__version__}
-            await channel.send(greeting, self._door.listener.fileno())
+            listener = self._door.listener
+            await channel.send(greeting, None if listener is None else listener.fileno())
             await _word(channel, "ready", READY_SECONDS)
             self._door.shut()
             await channel.send({"yours": True})

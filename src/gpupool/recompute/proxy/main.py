@@ -21,8 +21,9 @@ from gpupool.core.listening import bind, stop_signal
 from gpupool.core.logging import set_up_logging
 from gpupool.recompute.addresses import format_address
 from gpupool.recompute.proxy.channels import AVAILABLE, Channel
-from gpupool.recompute.proxy.door import Door
+from gpupool.recompute.proxy.door import Door, LocalListener
 from gpupool.recompute.proxy.handover import Handover, handover_path, leave_to
+from gpupool.recompute.proxy.local_socket import listen_at_path
 from gpupool.recompute.proxy.operations import Operations
 from gpupool.recompute.proxy.proxying import ProxyCore
 from gpupool.recompute.proxy.requestlog import RequestLog
@@ -43,10 +44,11 @@ _Job = Coroutine[Any, Any, None]
 
 @dataclass(slots=True)
 class Start:
-    """What a proxy starts with: its settings, the listening socket, and what came with that."""
+    """What a proxy starts with: its settings, the listening sockets (one of both at least), and what came with them."""
 
     settings: ProxySettings
-    listener: socket.socket
+    listener: socket.socket | None
+    local: LocalListener | None = None
     before: Takeover | None = None
     clients: list[tuple[str, int]] = field(default_factory=list)
 
@@ -58,7 +60,11 @@ def run(settings: ProxySettings, say: Callable[[str], None]) -> None:
     """
     wishes = wishes_of_arguments(settings.nodes)
     start = _start(settings, say)
-    with start.listener:
+    with contextlib.ExitStack() as held:
+        if start.listener is not None:
+            held.callback(start.listener.close)
+        if start.local is not None:
+            held.callback(start.local.close)
         for wish in wishes:
             say(f"Node: {wish.host} (port {wish.port})")
         set_up_logging("recompute-proxy", settings.log_level)
@@ -72,19 +78,43 @@ def run(settings: ProxySettings, say: Callable[[str], None]) -> None:
 
 def _start(settings: ProxySettings, say: Callable[[str], None]) -> Start:
     kept = kept_for_us()
-    if kept.listener is not None:
-        return _start_with(kept, kept.listener, settings)
+    if kept.listener is not None or kept.local is not None:
+        return _start_with(kept, settings)
     if settings.takeover:
         before = _take_over(settings)
         if before is not None:
-            return Start(settings, before.listener, before)
+            return Start(settings, before.listener, _local(settings, replacing=True), before)
         say("No proxy of ours listens there yet: nothing to take over.")
-    return Start(settings, listen(settings))
+    local = _local(settings)
+    try:
+        return Start(settings, listen(settings) if settings.tcp else None, local)
+    except BaseException:
+        if local is not None:
+            local.close()
+        raise
 
 
-def _start_with(kept: Kept, listener: socket.socket, settings: ProxySettings) -> Start:
-    host, port = listener.getsockname()[:2]
-    return Start(replace(settings, host=str(host), port=int(port)), listener, clients=kept.clients)
+def _start_with(kept: Kept, settings: ProxySettings) -> Start:
+    """Take the sockets that systemd keeps, in place of those that options name."""
+    listener, local = kept.listener, _local(settings, kept.local)
+    if listener is None and settings.tcp and settings.unix is not None:
+        # Both were asked for, and systemd keeps one of them.
+        listener = listen(settings)
+    settings = replace(settings, tcp=listener is not None, unix=None if local is None else local.path)
+    if listener is not None:
+        host, port = listener.getsockname()[:2]
+        settings = replace(settings, host=str(host), port=int(port))
+    return Start(settings, listener, local, clients=kept.clients)
+
+
+def _local(
+    settings: ProxySettings, kept: socket.socket | None = None, *, replacing: bool = False
+) -> LocalListener | None:
+    if kept is not None:
+        return LocalListener.at(kept, Path(kept.getsockname()), lent=True)
+    if settings.unix is None:
+        return None
+    return LocalListener.at(listen_at_path(settings.unix, replacing=replacing), settings.unix)
 
 
 def _take_over(settings: ProxySettings) -> Takeover | None:
@@ -93,7 +123,7 @@ def _take_over(settings: ProxySettings) -> Takeover | None:
             "Taking the listening socket over from a running proxy is not available on this system, only on Linux.",
             remedy="Run a second proxy on another address, name both in the harvesters' list, and restart them in turn.",
         )
-    if settings.port == 0:
+    if settings.port == 0 or not settings.tcp:
         raise InvalidInputError(
             "A takeover needs the port of the running proxy.", remedy="Name it with -p next to --takeover."
         )
@@ -116,11 +146,9 @@ def listen(settings: ProxySettings) -> socket.socket:
 
 async def _serve(start: Start, say: Callable[[str], None]) -> None:
     stop, notifier = stop_signal(), Notifier()
-    async with _standing(start.settings, start.listener) as (core, door, working):
+    async with _standing(start.settings, start.listener, start.local) as (core, door, working):
         adopting = await _begin(start, core, door, notifier)
-        host, port = start.settings.host, door.address[1]
-        say(f"ReComputeProxy listening on {host} port {port}")
-        log.info("proxy_listening", address=format_address((host, port)), instance=core.instance_id)
+        _say_where(start.settings, core, door, say)
         try:
             while not await _replaced(stop, core, door, {working, *adopting}):
                 if stop.is_set():
@@ -132,6 +160,16 @@ async def _serve(start: Start, say: Callable[[str], None]) -> None:
                 task.cancel()
             if start.before is not None:
                 start.before.stopping()
+
+
+def _say_where(settings: ProxySettings, core: ProxyCore, door: Door, say: Callable[[str], None]) -> None:
+    if door.listener is not None:
+        host, port = settings.host, door.address[1]
+        say(f"ReComputeProxy listening on {host} port {port}")
+        log.info("proxy_listening", address=format_address((host, port)), instance=core.instance_id)
+    if door.local is not None:
+        say(f"ReComputeProxy listening at {door.local.path}")
+        log.info("proxy_listening", address=f"unix:{door.local.path}", instance=core.instance_id)
 
 
 async def _begin(
@@ -156,7 +194,8 @@ async def _replaced(
 ) -> bool:
     """Serve until told to stop (False) or replaced (True, and nothing is left to do); False also if that failed."""
     handover = Handover(door, handover_path((core.settings.host, door.address[1])))
-    handover.begin()
+    if door.listener is not None:
+        handover.begin()
     stopping = asyncio.ensure_future(stop.wait())
     successor: asyncio.Future[Channel] = asyncio.ensure_future(handover.successor())
     own: set[asyncio.Future[Any]] = {stopping, successor}
@@ -186,10 +225,10 @@ async def _stop(core: ProxyCore, door: Door, notifier: Notifier) -> None:
 
 @contextlib.asynccontextmanager
 async def running(
-    settings: ProxySettings, listener: socket.socket
+    settings: ProxySettings, listener: socket.socket | None, local: LocalListener | None = None
 ) -> AsyncIterator[tuple[ProxyCore, "asyncio.Future[None]"]]:
-    """Serve ``listener`` for as long as the block lasts, then drain; give also what ends only by a fault."""
-    async with _standing(settings, listener) as (core, door, working):
+    """Serve the listeners for as long as the block lasts, then drain; give also what ends only by a fault."""
+    async with _standing(settings, listener, local) as (core, door, working):
         await door.open()
         yield core, working
         await _stop(core, door, Notifier())
@@ -197,7 +236,7 @@ async def running(
 
 @contextlib.asynccontextmanager
 async def _standing(
-    settings: ProxySettings, listener: socket.socket
+    settings: ProxySettings, listener: socket.socket | None, local: LocalListener | None = None
 ) -> AsyncIterator[tuple[ProxyCore, Door, "asyncio.Future[None]"]]:
     """Give a proxy with its nodes watched and its door still shut, for as long as the block lasts."""
     core = ProxyCore(
@@ -205,7 +244,7 @@ async def _standing(
         new_id("inst"),
         request_log=RequestLog(enabled=settings.log_level in {"DEBUG", "INFO"}),
     )
-    door = Door(core, listener)
+    door = Door(core, listener, local)
     try:
         working = asyncio.ensure_future(_all(await _jobs(core, door.address[1])))
     except BaseException:
@@ -232,7 +271,8 @@ async def _jobs(core: ProxyCore, port: int) -> list[_Job]:
     """Take the nodes there are, and return what keeps them true; a node that is this proxy ends the start."""
     settings = core.settings
     operations = Operations(core, port)
-    core.border.warn_if_open(settings.host)
+    if settings.tcp:
+        core.border.warn_if_open(settings.host)
     wishes = wishes_of_arguments(settings.nodes, settings.trust)
     for wish in wishes:
         if wish.port == port and await is_own_address(wish.host, settings.host):

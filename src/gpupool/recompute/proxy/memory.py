@@ -14,6 +14,7 @@ import structlog
 from gpupool.core.errors import GpupoolError
 from gpupool.core.files import read_json, remove_unfinished, write_private
 from gpupool.recompute.proxy.history import from_text, to_text
+from gpupool.recompute.proxy.shim_reports import ShimTally
 from gpupool.recompute.proxy.tallies import CLIENTS_KEPT, NODES_KEPT, ClientTally, Tallies, Tally
 
 FILE: Final = "history.json"
@@ -47,6 +48,8 @@ def load(path: Path, tallies: Tallies) -> None:
             client = earlier.client(name)
             _fill(client, fields, _CLIENT_FIELDS)
             client.seen = float(fields["seen"])
+            if fields.get("shim") is not None:
+                client.shim = ShimTally.of_kept(fields["shim"])
         for name, fields in _rows(kept, "nodes", NODES_KEPT):
             _fill(earlier.node(name), fields, _NODE_FIELDS)
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, OSError) as error:
@@ -92,7 +95,7 @@ class Memory:
     async def save(self, wall: float, now: float) -> None:
         """Write the present state; a disk that refuses is told and changes nothing else."""
         clients = {
-            name: _row(tally, _CLIENT_FIELDS, seen=seen_at(tally, wall, now))
+            name: _row(tally, _CLIENT_FIELDS, seen=seen_at(tally, wall, now), shim=_shim(tally))
             for name, tally in self._tallies.clients.items()
         }
         nodes = {name: _row(tally, _NODE_FIELDS) for name, tally in self._tallies.nodes.items()}
@@ -112,7 +115,11 @@ def seen_at(tally: ClientTally, wall: float, now: float) -> float:
     return wall - (now - tally.last) if tally.last else tally.seen
 
 
-def _row(tally: Tally, names: tuple[str, ...], **more: float) -> _Row:
+def _shim(tally: ClientTally) -> dict[str, Any] | None:
+    return None if tally.shim is None else tally.shim.kept()
+
+
+def _row(tally: Tally, names: tuple[str, ...], **more: Any) -> _Row:
     return {name: getattr(tally, name) for name in names} | more, tally.history.packed()
 
 

@@ -33,6 +33,11 @@ FAMILIES: Final = {
     "clients_silent": ("gauge", "Clients that asked regularly and do not any more."),
     "clients_turned_away_total": ("counter", "Clients beyond the limit of connections."),
     "requests_refused_total": ("counter", "Requests of a protocol that no node of this proxy speaks."),
+    "shim_lost_total": (
+        "counter",
+        "Look-ups that stock harvesters say got no answer, by kind (quality, proof).",
+    ),
+    "shim_fallbacks_total": ("counter", "Look-ups that their bundled library answered in the pool's place."),
     "log_lines_dropped_total": ("counter", "Request lines that were not written."),
     "uptime_seconds": ("gauge", "Seconds since this process began."),
     "tasks": ("gauge", "Jobs of the event loop; grows with connections being made, not with requests."),
@@ -117,6 +122,9 @@ def _whole(page: _Page, core: "ProxyCore", now: float) -> None:
     page.add("clients_silent", len(tallies.silent(now, core.began)))
     page.add("clients_turned_away_total", core.turned_away_count)
     page.add("requests_refused_total", tallies.refused_count)
+    page.add("shim_lost_total", tallies.shim_losses["qualities"], {"kind": "quality"})
+    page.add("shim_lost_total", tallies.shim_losses["proofs"], {"kind": "proof"})
+    page.add("shim_fallbacks_total", tallies.shim_losses["fallbacks"])
     page.add("log_lines_dropped_total", core.request_log.dropped)
     page.add("uptime_seconds", round(now - core.began, 3))
     page.add("tasks", len(asyncio.all_tasks()))

@@ -95,7 +95,10 @@ class Operations:
         if not core.draining:
             silent = tallies.silent(now, core.began)
             lost = self._failures[-1] - self._failures[0]
-            self._alerting.look(troubles(self._report.nodes(), set(tallies.kinds), silent, lost), now, wall)
+            shims = {name: tally.shim for name, tally in tallies.clients.items() if tally.shim is not None}
+            harvesters = {name: why for name, shim in shims.items() if (why := shim.trouble(now))}
+            found = troubles(self._report.nodes(), set(tallies.kinds), silent, lost, harvesters)
+            self._alerting.look(found, now, wall)
 
 
 class State:
@@ -180,7 +183,7 @@ class State:
         """Let go, and answer no command any more."""
         await self.let_go()
         await self._server.close()
-        if self._core.settings.port == 0:
+        if self._core.settings.tcp and self._core.settings.port == 0:
             # Nobody finds a port again that was given by chance.
             remove_folder(self._folder)
 

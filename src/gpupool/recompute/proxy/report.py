@@ -118,6 +118,7 @@ class Report:
             "usual_pause_seconds": round(tally.pause, 1) if tally.pause else None,
             "silent_after_seconds": round(limit, 1),
             "silent": tally.regular and quiet > limit,
+            "shim": None if tally.shim is None else tally.shim.row(),
         }
 
     def history(self, what: str, name: str) -> Row | None:

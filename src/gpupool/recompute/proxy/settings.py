@@ -7,6 +7,7 @@ from typing import Final
 from gpupool.core.errors import InvalidInputError
 from gpupool.recompute.proxy.border import BorderFiles
 from gpupool.recompute.proxy.framing import FRAME_MOST
+from gpupool.recompute.proxy.local_socket import check_path
 from gpupool.recompute.proxy.trust import Trust
 
 DEFAULT_PORT: Final = 11989
@@ -19,6 +20,10 @@ class ProxySettings:
 
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
+    tcp: bool = True
+    """Whether it listens on host and port at all."""
+    unix: Path | None = None
+    """A Unix socket to listen at, beside the port or instead of it; only this user may connect."""
     nodes: tuple[str, ...] = ()
     """Servers as ``host[:port]``."""
     nodes_file: Path | None = None
@@ -70,6 +75,10 @@ class ProxySettings:
         self._check("connections", self.connections, 1, 65536)
         self._check("drain time", self.drain_seconds, 0, 3600)
         self._check("time after which a client is silent", self.silent_seconds, 1, 7 * 86400)
+        if self.unix is not None:
+            check_path(self.unix)
+        elif not self.tcp:
+            raise InvalidInputError("The proxy listens nowhere.", remedy="Give it a port, or --unix PATH.")
         if not (self.nodes or self.nodes_file or self.control_url):
             raise InvalidInputError(
                 "The proxy has no servers to forward to.",

@@ -30,6 +30,8 @@ class Kept:
     """What systemd has passed."""
 
     listener: socket.socket | None = None
+    local: socket.socket | None = None
+    """A Unix socket that listens."""
     clients: list[tuple[str, int]] = field(default_factory=list)
     """What each connection speaks, and its descriptor."""
 
@@ -38,7 +40,7 @@ def kept_for_us() -> Kept:
     """Return what systemd has kept; nothing where it did not start this process.
 
     The variables are taken away, so that no child takes them for its own. Raises InvalidInputError where there is
-    more than one listening socket.
+    more than one listening socket of a kind.
     """
     process, count, names = (os.environ.pop(name, "") for name in _PASSED)
     kept = Kept()
@@ -50,14 +52,22 @@ def kept_for_us() -> Kept:
         os.set_inheritable(descriptor, False)
         if name.startswith(CLIENT_PREFIX):
             kept.clients.append((name.removeprefix(CLIENT_PREFIX), descriptor))
-        elif kept.listener is None:
-            kept.listener = _listener(descriptor)
         else:
-            raise InvalidInputError(
-                "systemd passes more than one listening socket; the proxy takes one.",
-                remedy="Leave one ListenStream= in the socket unit.",
-            )
+            _take(kept, _listener(descriptor))
     return kept
+
+
+def _take(kept: Kept, found: socket.socket) -> None:
+    if found.family != socket.AF_UNIX and kept.listener is None:
+        kept.listener = found
+    elif found.family == socket.AF_UNIX and kept.local is None:
+        kept.local = found
+    else:
+        found.close()
+        raise InvalidInputError(
+            "systemd passes more than one listening socket of a kind; the proxy takes one TCP and one Unix socket.",
+            remedy="Leave one ListenStream= of each in the socket unit.",
+        )
 
 
 def _names(given: str, count: int) -> list[str]:
@@ -67,13 +77,16 @@ def _names(given: str, count: int) -> list[str]:
 
 def _listener(descriptor: int) -> socket.socket:
     found = socket.socket(fileno=descriptor)
-    if found.family not in {socket.AF_INET, socket.AF_INET6} or not found.getsockopt(
-        socket.SOL_SOCKET, socket.SO_ACCEPTCONN
-    ):
+    fits = (
+        found.family in {socket.AF_INET, socket.AF_INET6, socket.AF_UNIX} and found.type == socket.SOCK_STREAM
+    )
+    if found.family == socket.AF_UNIX:
+        fits = fits and str(found.getsockname()).startswith("/")
+    if not fits or not found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
         found.close()
         raise InvalidInputError(
-            "What systemd passes is no TCP socket that listens.",
-            remedy="Write ListenStream=HOST:PORT into the socket unit.",
+            "What systemd passes is no stream socket that listens.",
+            remedy="Write ListenStream=HOST:PORT, or a path, into the socket unit.",
         )
     return found
 

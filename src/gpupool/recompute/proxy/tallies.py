@@ -13,6 +13,7 @@ from itertools import chain
 from typing import Final
 
 from gpupool.recompute.proxy.history import History
+from gpupool.recompute.proxy.shim_reports import ShimTally
 
 CLIENTS_KEPT: Final = 1024
 NODES_KEPT: Final = 256
@@ -83,7 +84,7 @@ class Tally:
 class ClientTally(Tally):
     """Numbers of one client; ``first`` and ``seen`` are wall times, as they outlive the process."""
 
-    __slots__ = ("first", "frames", "http", "left", "minutes", "pause", "refused", "seen")
+    __slots__ = ("first", "frames", "http", "left", "minutes", "pause", "refused", "seen", "shim")
 
     def __init__(self, wall: float) -> None:
         super().__init__()
@@ -100,6 +101,8 @@ class ClientTally(Tally):
         """Different minutes in which it asked."""
         self.pause = 0.0
         """Usual seconds between two bursts; 0 = not known."""
+        self.shim: ShimTally | None = None
+        """What its stock harvesters have lost, where they have our library."""
 
     @property
     def regular(self) -> bool:
@@ -129,6 +132,9 @@ class ClientTally(Tally):
             self.refused += earlier.refused
             self.minutes += earlier.minutes
             self.pause = earlier.pause
+            if earlier.shim is not None:
+                self.shim = self.shim or ShimTally()
+                self.shim.follow(earlier.shim)
 
     def minute(self, wall: float) -> bool:
         """Count a minute in which it asked, too."""
@@ -153,6 +159,8 @@ class Tallies:
         self._retries: dict[str, int] = {}
         self.refused_count = 0
         """Requests of a protocol that no node speaks."""
+        self.shim_losses = {"qualities": 0, "proofs": 0, "fallbacks": 0}
+        """What harvesters with our library have lost since this process began to hear of it."""
         self.forgotten = 0
         """Clients that gave way to others."""
 
@@ -202,6 +210,20 @@ class Tallies:
         asked.refused += 1
         self.refused_count += 1
         asked.heard(now, self.silent_floor)
+
+    def shim(self, client: str, value: bytes, now: float) -> bool:
+        """Take what the library in a harvester's process says it has lost; False: that is no report, said first now."""
+        asked = self.client(client)
+        if asked.shim is None:
+            asked.shim = ShimTally()
+        grown = asked.shim.take(value, now)
+        if grown is None:
+            known, asked.shim.ignored = asked.shim.ignored, True
+            return known
+        self.shim_losses["qualities"] += grown.qualities
+        self.shim_losses["proofs"] += grown.proofs
+        self.shim_losses["fallbacks"] += grown.fallbacks
+        return True
 
     def silent(self, now: float, began: float) -> dict[str, float]:
         """Return the regular clients that are silent -> for how many seconds; ``began``: when they could first call."""
