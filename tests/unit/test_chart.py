@@ -1,8 +1,5 @@
 """The chart of the largest farm: the same bars as SVG and as PNG, and files that are whole or not there."""
 
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from xml.parsers import expat
@@ -10,6 +7,7 @@ from xml.parsers import expat
 import pytest
 from PIL import Image
 
+from full_disk import full_disk
 from gpupool.core.errors import EnvironmentProblemError, GpupoolError
 from gpupool.recompute.bench import pictures
 from gpupool.recompute.bench.chart import HEIGHT, WIDTH, Box, Words, lay_out, told
@@ -17,17 +15,6 @@ from gpupool.recompute.bench.pictures import check_file, png, svg, write
 
 SIZES = {1: {512: 4096.0, 256: 2048.0, 128: 1024.0}, 7: {512: 40.0, 256: 20.0, 128: 10.0}}
 SHAPES = lay_out("Largest <farm> & more", SIZES)
-
-
-@contextmanager
-def full_disk() -> Iterator[None]:
-    """Let no file grow beyond some bytes, as if the disk were full."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (64, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_each_level_has_a_bar_for_each_filter_and_larger_farms_have_higher_ones() -> None:

@@ -7,13 +7,16 @@ their callers by LLVM, which compiles four times faster than merging them in num
 
 import hashlib
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import ParamSpec, TypeAlias, TypeVar
+from typing import Final, ParamSpec, TypeAlias, TypeVar
 
 import numba
 import numpy as np
 from numba.core import config
 from numpy.typing import NDArray
+
+from gpupool.pos.keeping import KeptKernels
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -31,17 +34,18 @@ def _source_digest() -> str:
     return digest.hexdigest()[:16]
 
 
+# numba notices a change of a kernel's own file only, not of a part that it got from another file.
+_VERSION: Final = _source_digest()
 _options = vars(config)
 if _options["CACHE_DIR"]:
-    # numba notices a change of a kernel's own file only, not of a part that it got from another file.
-    _options["CACHE_DIR"] = str(Path(_options["CACHE_DIR"]) / f"pos-{_source_digest()}")
+    _options["CACHE_DIR"] = str(Path(_options["CACHE_DIR"]) / f"pos-{_VERSION}")
 
 
 def kernel(function: Callable[P, R]) -> Callable[P, R]:
     """Compile a function that Python calls: no interpreter lock, no bounds checks, kept on disk."""
-    compiled: Callable[P, R] = numba.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")(
-        function
-    )
+    compiled: Callable[P, R] = numba.njit(nogil=True, boundscheck=False, error_model="numpy")(function)
+    with suppress(RuntimeError):  # no folder to keep it in
+        vars(compiled)["_cache"] = KeptKernels(function, _VERSION)
     return compiled
 
 
