@@ -2,7 +2,6 @@
 
 import pytest
 
-from gpupool.cli.recompute_bench import parse_levels
 from gpupool.core.errors import InvalidInputError
 from gpupool.recompute.bench.farm_size import (
     FILTERS,
@@ -12,6 +11,7 @@ from gpupool.recompute.bench.farm_size import (
     largest_farm_tib,
     lookups_a_second,
 )
+from gpupool.recompute.bench.levels import parse_levels
 
 
 def test_the_formula_gives_what_was_worked_out_by_hand() -> None:

@@ -1,6 +1,5 @@
 """``gpupool recompute selftest`` and ``bench``: is every device of this machine right, and how much can it farm."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -13,8 +12,8 @@ from gpupool.cli.output import JsonFlag, print_plain_json
 from gpupool.cli.recompute_bench_report import print_report, report
 from gpupool.cli.recompute_client_options import keep_kernels
 from gpupool.cli.shared_options import takes_groups
-from gpupool.core.errors import EnvironmentProblemError, InvalidInputError
-from gpupool.pos.parameters import LEVELS
+from gpupool.core.errors import EnvironmentProblemError
+from gpupool.recompute.bench import levels as level_lists
 
 if TYPE_CHECKING:
     from gpupool.recompute.bench.measuring import Failure, Measured
@@ -22,24 +21,7 @@ if TYPE_CHECKING:
     from gpupool.recompute.server.staffing import WorkerPlan
 
 _WRONG: Final = 5
-_ALL_LEVELS: Final = f"{LEVELS[0]}-{LEVELS[-1]}"
-_RANGE: Final = re.compile(r"([0-9]{1,3})(?:-([0-9]{1,3}))?", re.ASCII)
 LevelList = Annotated[str, typer.Option(metavar="LEVELS", help="Levels, as 1-5 or 1,3,7.")]
-
-
-def parse_levels(text: str) -> list[int]:
-    """Return the levels of ``1-5`` or ``1,3,7``, each once, in order; raises InvalidInputError."""
-    found: set[int] = set()
-    for part in text.split(","):
-        wanted = _RANGE.fullmatch(part.strip())
-        levels = range(int(wanted[1]), int(wanted[2] or wanted[1]) + 1) if wanted else range(0)
-        if not levels or not set(levels) <= set(LEVELS):
-            raise InvalidInputError(
-                f"--levels {text[:40]!r} is no list of levels.",
-                remedy=f"Write them as 1-5 or 1,3,7; there are {LEVELS[0]} to {LEVELS[-1]}.",
-            )
-        found.update(levels)
-    return sorted(found)
 
 
 @takes_groups
@@ -64,7 +46,7 @@ def selftest(
 
     from gpupool.recompute.bench.selftest import try_devices
 
-    wanted = parse_levels(levels)
+    wanted = level_lists.parse_levels(levels)
     plans = _plans(devices)
 
     def told(plan: "WorkerPlan", verdict: "Verdict") -> None:
@@ -82,7 +64,7 @@ def selftest(
 @takes_groups
 def bench(
     *,
-    levels: LevelList = _ALL_LEVELS,
+    levels: LevelList = level_lists.ALL,
     seconds: Annotated[
         float, typer.Option(min=0.05, max=600, help="Seconds for each figure; at least three answers count.")
     ] = 3.0,
@@ -110,7 +92,7 @@ def bench(
     """
     from gpupool.recompute.bench.pictures import check_file
 
-    wanted = parse_levels(levels)
+    wanted = level_lists.parse_levels(levels)
     if chart is not None:
         check_file(chart)
     found = _Findings()
