@@ -27,7 +27,6 @@ class Health:
         "_next_jail_s",
         "_next_probe",
         "_policy",
-        "_returned_at",
         "_until",
         "_wanted_probes",
         "_wrong",
@@ -38,6 +37,7 @@ class Health:
         "penalty",
         "reason",
         "serving",
+        "starting_at",
     )
 
     def __init__(self, policy: Policy, joined_at: float | None) -> None:
@@ -59,7 +59,8 @@ class Health:
         self._wrong = 0.0
         self._wrong_at = 0.0
         self._next_jail_s = policy.quarantine_s
-        self._returned_at = joined_at
+        self.starting_at = joined_at
+        """When its share began to grow; None once it has all of it."""
         self.back_at = 0.0 if joined_at is None else joined_at
         """When it last came into service; what was sent before says nothing about it now."""
         self._answered = True
@@ -74,11 +75,6 @@ class Health:
         return self._away and not (self._jailed or self._draining)
 
     @property
-    def starting(self) -> bool:
-        """Say whether its share is still growing."""
-        return self._returned_at is not None
-
-    @property
     def state(self) -> NodeState:
         """Return its standing as a word."""
         if self._jailed:
@@ -87,15 +83,15 @@ class Health:
             return NodeState.DRAINING
         if self._away:
             return NodeState.EJECTED
-        return NodeState.LIVE if self._returned_at is None else NodeState.STARTING
+        return NodeState.LIVE if self.starting_at is None else NodeState.STARTING
 
     def allowance(self, now: float, limit: int | None) -> int | None:
         """Return how many requests it may have at once now; grows over the slow start; None = no limit."""
-        if self._returned_at is None:
+        if self.starting_at is None:
             return limit
         if not self._answered:
             return 1
-        age = max(0.0, now - self._returned_at)
+        age = max(0.0, now - self.starting_at)
         if age >= self._policy.slow_start_s:
             return limit
         ceiling = limit or _UNLIMITED_CEILING
@@ -106,7 +102,7 @@ class Health:
         if outcome is Outcome.CANCELLED:
             return False
         if outcome is Outcome.OK:
-            return self._good(now)
+            return self.answered(now)
         self._error_share += 0.1 * (1 - self._error_share)
         if outcome is Outcome.WRONG:
             self._wrong_answer(now, why)
@@ -172,12 +168,13 @@ class Health:
             self._eject("failed, and has answered nothing since", now)
             self._next_probe = now
             self._judge()
-        if self._returned_at is not None and now - self._returned_at >= self._policy.slow_start_s:
-            self._returned_at = None
+        if self.starting_at is not None and now - self.starting_at >= self._policy.slow_start_s:
+            self.starting_at = None
         if self._jailed and self._until is not None and now >= self._until:
             self.release(now)
 
-    def _good(self, now: float) -> bool:
+    def answered(self, now: float) -> bool:
+        """Take in a good answer; True when that brought the node back into service."""
         self.heard = now
         self._answered = True
         if self._error_share:
@@ -191,7 +188,7 @@ class Health:
         self.failures = 0
         self._error_share = 0.0
         self.reason = ""
-        self._returned_at = now
+        self.starting_at = now
         self.back_at = now
         self._judge()
         return True

@@ -6,11 +6,11 @@ Buckets grow by a fixed ratio, so every quantile is off by at most that ratio, u
 
 import math
 from array import array
+from bisect import bisect_left
 
 LOWEST_S = 1e-4
 RATIO = 1.15
 BUCKETS = 116
-_SCALE = 1 / math.log(RATIO)
 _EDGES = tuple(LOWEST_S * RATIO**i for i in range(BUCKETS))
 
 
@@ -40,10 +40,7 @@ class DecayingHistogram:
             self._halved_at = now
         elif self._total > self.MOST or now - self._halved_at > self.HALF_LIFE_S:
             self._halve(now)
-        index = (
-            0 if seconds <= LOWEST_S else min(BUCKETS - 1, math.ceil(math.log(seconds / LOWEST_S) * _SCALE))
-        )
-        self._counts[index] += 1
+        self._counts[bisect_left(_EDGES, seconds, 0, BUCKETS - 1)] += 1
         self._total += 1
         self._adds += 1
 

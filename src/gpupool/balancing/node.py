@@ -7,6 +7,9 @@ from gpupool.balancing.speed import Speed
 from gpupool.balancing.terms import NodeLimits, NodeState, NodeView, Outcome
 
 NEVER = float("inf")
+# Looking a member up in its enumeration takes as long as a request's arithmetic here.
+_OK = Outcome.OK
+_FAILED = Outcome.FAILED
 _SUSPECT_PENALTY = 8.0
 
 
@@ -97,7 +100,7 @@ class Node:
         if not health.serving:
             return NEVER
         allowed = self.limits.concurrency if self.learned is None else self.learned.current
-        if health.starting:
+        if health.starting_at is not None:
             allowed = health.allowance(now, allowed)
         if allowed is not None and self.outstanding >= allowed:
             return NEVER
@@ -106,13 +109,20 @@ class Node:
     def bare_cost(self, kind: str, guess: float, now: float) -> float:
         """Return the same without asking whether it takes requests."""
         unit = self.unit(kind, guess, now)
-        seconds = (self.work_ahead(kind, unit) + unit) * self.health.penalty / self.limits.weight
+        seconds = unit * (self.load(kind, unit) + 1.0) if unit > 0 else self.work_ahead(kind, unit)
+        seconds *= self.health.penalty / self.limits.weight
         return seconds * _SUSPECT_PENALTY if self.suspect else seconds
+
+    def load(self, kind: str, unit: float) -> float:
+        """Return all it is doing now, in requests of ``kind`` that take ``unit`` (> 0) seconds each."""
+        if self.running.get(kind, 0) == self.outstanding:
+            return self.outstanding
+        return self.work_ahead(kind, unit) / unit
 
     def start(self, kind: str, guess: float, now: float) -> Ticket:
         """Count one more request; ``guess`` as in `unit`."""
         unit = self.unit(kind, guess, now)
-        load = 1.0 + (self.work_ahead(kind, unit) / unit if unit > 0 else self.outstanding)
+        load = 1.0 + (self.load(kind, unit) if unit > 0 else self.outstanding)
         if not self.outstanding:
             self.busy_since = now
         self.outstanding += 1
@@ -134,29 +144,36 @@ class Node:
         else:
             del self.running[kind]
         self.counts[outcome] += 1
-        if outcome is Outcome.OK:
+        elapsed = now - ticket.started if now > ticket.started else 0.0
+        if outcome is _OK:
             self.answered_at = now
-        self._learn(ticket, max(0.0, now - ticket.started), now, outcome)
-        if outcome is not Outcome.OK and ticket.started < self.health.back_at:
+            self._learn_answer(ticket, elapsed, now)
+            if self.health.answered(now):
+                self.forget_speed()
             return
-        if self.health.record(outcome, now, why):
+        self._learn(ticket, elapsed, now, outcome)
+        if ticket.started >= self.health.back_at and self.health.record(outcome, now, why):
             self.forget_speed()
 
-    def _learn(self, ticket: Ticket, elapsed: float, now: float, outcome: Outcome) -> None:
-        if outcome is Outcome.FAILED:
-            return
+    def _learn_answer(self, ticket: Ticket, elapsed: float, now: float) -> None:
         speed = self.speeds.get(ticket.kind)
         if speed is None:
             speed = self.speeds[ticket.kind] = Speed()
-        if outcome is Outcome.OK or outcome is Outcome.WRONG:
-            self.suspect = False
-            speed.answered(elapsed, ticket.load, now)
-            if self.learned is not None:
-                self.learned.observe(elapsed, ticket.rank)
-            return
-        speed.unfinished(elapsed, ticket.load, now, ticket.unit)
-        if self.learned is not None and outcome is Outcome.TIMED_OUT:
-            self.learned.back_off()
+        self.suspect = False
+        speed.answered(elapsed, ticket.load, now)
+        if self.learned is not None:
+            self.learned.observe(elapsed, ticket.rank)
+
+    def _learn(self, ticket: Ticket, elapsed: float, now: float, outcome: Outcome) -> None:
+        if outcome is Outcome.WRONG:
+            self._learn_answer(ticket, elapsed, now)
+        elif outcome is not _FAILED:
+            speed = self.speeds.get(ticket.kind)
+            if speed is None:
+                speed = self.speeds[ticket.kind] = Speed()
+            speed.unfinished(elapsed, ticket.load, now, ticket.unit)
+            if self.learned is not None and outcome is Outcome.TIMED_OUT:
+                self.learned.back_off()
 
     def forget_speed(self) -> None:
         """Measure anew after an absence."""

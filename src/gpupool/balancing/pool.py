@@ -14,6 +14,7 @@ from gpupool.balancing.node import NEVER, Node, Ticket
 from gpupool.balancing.policy import Policy
 from gpupool.balancing.terms import NodeLimits, NodeView, Outcome
 
+_OK = Outcome.OK
 OTHER_KINDS = "(other)"
 _TICK_S = 0.1
 _ENOUGH_FOR_HEDGING = 20.0
@@ -113,7 +114,9 @@ class Pool:
         best = min(costs, default=NEVER)
         if best == NEVER:
             return self._spare(now, board, exclude)
-        edge = best + max(best * self.policy.tie_band, self.policy.tie_floor_s)
+        policy = self.policy
+        band = best * policy.tie_band
+        edge = best + (max(policy.tie_floor_s, band))
         good = [index for index, cost in enumerate(costs) if cost <= edge]
         self._last = good[bisect_right(good, self._last) % len(good)]
         return self._nodes[self._last].name
@@ -157,7 +160,7 @@ class Pool:
         place = self._nodes[index]
         if not place.health.serving:
             place.tried_at = now
-        board = self._board(kind, now)
+        board = self._boards.get(kind) or self._board(kind, now)
         ticket = place.start(board.kind, board.guess, now)
         self._changed(index)
         return ticket
@@ -171,12 +174,12 @@ class Pool:
         if not ticket.open:
             raise ValueError(f"a request to {ticket.node} was finished twice")
         ticket.open = False
-        place = ticket.place
+        place, kind = ticket.place, ticket.kind
         place.finish(ticket, now, outcome, why)
-        if outcome is Outcome.OK:
-            board = self._boards[ticket.kind]
-            board.histogram.add(max(0.0, now - ticket.started), now)
-            if place.speeds[ticket.kind].unit < 0.9 * board.guess:
+        if outcome is _OK:
+            board = self._boards[kind]
+            board.histogram.add(now - ticket.started, now)
+            if place.speeds[kind].unit < 0.9 * board.guess:
                 # The nodes not yet measured look worse than they may be, and would get no turn.
                 self._tick_at = -NEVER
         if place.listed:

@@ -9,6 +9,8 @@ loads, and a fast node with free places is still preferred to a slow one, nearly
 from gpupool.balancing.histogram import DecayingHistogram
 
 LOAD_POWER = 0.5
+_FIRST = 10
+"""The first so many answers are averaged; from then on the last one has that share."""
 
 
 class Speed:
@@ -16,7 +18,7 @@ class Speed:
 
     __slots__ = ("_usual", "at", "count", "doubted", "histogram", "latency", "load", "unit")
 
-    GAIN = 0.1
+    GAIN = 1 / _FIRST
     USUAL_GAIN = 0.002
     SLOW = 3.0
     DOUBT_S = 1.0
@@ -74,7 +76,7 @@ class Speed:
 
     def _learn(self, latency: float, load: float, now: float) -> None:
         self.count += 1
-        gain = max(self.GAIN, 1 / self.count)
+        gain = self.GAIN if self.count > _FIRST else 1 / self.count
         unit = latency / load**LOAD_POWER
         self.unit += gain * (unit - self.unit)
         self.latency += gain * (latency - self.latency)

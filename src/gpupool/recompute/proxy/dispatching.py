@@ -35,6 +35,11 @@ LEARNED_FACTOR: Final = 4
 BUSY_FADES: Final = 0.97
 """Of `Dispatcher._busiest`, each tick: half of it is gone in half a second."""
 _PUMPED_AT_ONCE: Final = 32
+# Looking a member up in its enumeration costs as much as a call, so those that every request needs are kept here.
+_GOOD: Final = Judgement.GOOD
+_BAD: Final = Judgement.BAD
+_OK: Final = Outcome.OK
+_CANCELLED: Final = Outcome.CANCELLED
 log = structlog.get_logger(__name__)
 
 
@@ -55,6 +60,8 @@ class Dispatcher:
     ) -> None:
         """``sockets`` is the limit of a node that names none; ``judge`` checks answers whose content is known."""
         self.kind = kind
+        self._frames = kind is Kind.FRAMES
+        self._name = kind.value
         self.pool = Pool(policy or Policy())
         self.active: set[Exchange] = set()
         self._busiest = 0.0
@@ -136,14 +143,14 @@ class Dispatcher:
         return self.pool.retry(now, exchange.measure, exchange.tried, held)
 
     def _try(self, exchange: Exchange, node: Node, now: float) -> None:
-        attempt = Attempt(
-            exchange, node, self.pool.started(node.name, now, exchange.measure, again=exchange.tries > 0), now
-        )
+        ticket = self.pool.started(node.name, now, exchange.measure, again=exchange.tries > 0)
+        attempt = Attempt(exchange, node, ticket, now)
         exchange.attempts.append(attempt)
-        exchange.tried |= {node.name}
+        exchange.tried |= node.itself
         exchange.tries += 1
-        while node.idle:
-            link = node.idle.pop()
+        idle = node.idle
+        while idle:
+            link = idle.pop()
             if link.usable and link.kind is self.kind:
                 self._send(attempt, link, now)
                 return
@@ -177,9 +184,9 @@ class Dispatcher:
         now, exchange = self._clock(), attempt.exchange
         judgement = exchange.judge(reply, attempt.node)
         attempt.link = None
-        self._keep(link, now, reusable=reusable and judgement is not Judgement.BAD)
-        if judgement is Judgement.GOOD:
-            if not self._check(attempt, reply):
+        self._keep(link, now, reusable=reusable and judgement is not _BAD)
+        if judgement is _GOOD:
+            if self._judge is None or not self._check(self._judge, attempt, reply, now):
                 self._good(attempt, reply, now, checked=False)
         elif judgement is Judgement.BUSY:
             self._failed(attempt, "", Outcome.CANCELLED)
@@ -190,20 +197,18 @@ class Dispatcher:
         if self._parked:
             self.pump(now)
 
-    def _check(self, attempt: Attempt, reply: object) -> bool:
+    def _check(self, judge: Judge, attempt: Attempt, reply: object, now: float) -> bool:
         """Have the answer's content checked; False where it counts as it is."""
         exchange, node = attempt.exchange, attempt.node
-        evidence = None if self._judge is None else exchange.evidence(reply)
-        if self._judge is None or evidence is None:
+        evidence = exchange.evidence(reply)
+        if evidence is None:
             return False
-        attempt.answered = self._clock()
         path, question, answer = evidence
         trusted = node.right_in_row >= TRUST_AFTER and not exchange.accused
-        if not self._judge.wants(path, trusted=trusted):
+        if not judge.wants(path, trusted=trusted):
             return False
-        self._judge.ask(
-            path, question, answer, lambda worth, reason: self._judged(attempt, reply, worth, reason)
-        )
+        attempt.answered = now
+        judge.ask(path, question, answer, lambda worth, reason: self._judged(attempt, reply, worth, reason))
         return True
 
     def _judged(self, attempt: Attempt, reply: object, worth: int, reason: str) -> None:
@@ -222,9 +227,10 @@ class Dispatcher:
     def _good(self, attempt: Attempt, reply: object, now: float, *, checked: bool) -> None:
         exchange = attempt.exchange
         exchange.attempts.remove(attempt)
-        self.pool.finished(attempt.ticket, attempt.answered or now, Outcome.OK)
+        self.pool.finished(attempt.ticket, attempt.answered or now, _OK)
         self._well(attempt, exchange)
-        self._blame_suspects(exchange, now)
+        if exchange.suspects:
+            self._blame_suspects(exchange, now)
         if checked:
             for name, why in exchange.accused:
                 self._blame(exchange, name, now, Outcome.WRONG, why)
@@ -254,7 +260,8 @@ class Dispatcher:
 
     def _keep(self, link: Link, now: float, *, reusable: bool) -> None:
         idle = link.node.idle
-        if reusable and link.node.name in self._directory.nodes and len(idle) < max(KEPT_IDLE, self._busiest):
+        room = len(idle) < KEPT_IDLE or len(idle) < self._busiest
+        if reusable and room and link.node.name in self._directory.nodes:
             link.idle_since = now
             idle.append(link)
         else:
@@ -263,7 +270,7 @@ class Dispatcher:
     # -- ends ------------------------------------------------------------------------------------------------
 
     def _finish(self, exchange: Exchange, node: str, answer: bytes, result: str, now: float) -> None:
-        self._close(exchange, now, Outcome.CANCELLED)
+        self._close(exchange, now, _CANCELLED)
         self._end(exchange, node, result, now)
         exchange.asker.reply(exchange, answer)
 
@@ -271,6 +278,8 @@ class Dispatcher:
         """End every attempt; one that was silent for too long is told so to the pool whatever ``outcome``."""
         exchange.open = False
         self.active.discard(exchange)
+        if not exchange.attempts:
+            return
         for attempt in exchange.attempts:
             silent = self._is_silent(attempt, now)
             self.pool.finished(attempt.ticket, now, Outcome.TIMED_OUT if silent else outcome)
@@ -286,10 +295,11 @@ class Dispatcher:
             exchange.asker.peer,
             node,
             exchange.id,
-            self.kind,
+            self._name,
             (now - exchange.started) * 1000,
             result,
             exchange.tries,
+            now,
         )
 
     def _blame_suspects(self, exchange: Exchange, now: float) -> None:
@@ -308,7 +318,7 @@ class Dispatcher:
         node = attempt.node
         node.answered += 1
         node.certain = True
-        if self.kind is Kind.FRAMES and not node.last_frame:
+        if self._frames and not node.last_frame:
             node.last_frame = exchange.encode(0)
         if node.trouble is not None:
             node.trouble = None

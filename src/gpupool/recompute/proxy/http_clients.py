@@ -5,7 +5,6 @@ and written anew for the server, so that nothing a client makes up reaches one u
 """
 
 from collections import deque
-from dataclasses import dataclass, field
 from typing import Final
 
 import httptools
@@ -17,26 +16,29 @@ from gpupool.recompute.proxy.exchanges import Exchange
 from gpupool.recompute.proxy.framing import Speech
 from gpupool.recompute.proxy.http_exchange import QUESTION_PATHS, HttpExchange
 from gpupool.recompute.proxy.nodes import Kind
+from gpupool.recompute.proxy.shim_reports import HEADER as SHIM_HEADER
 
 BODY_LIMIT: Final = 64 * 1024
 HEAD_LIMIT: Final = 16 * 1024
 MOST_QUEUED: Final = 16
 MOST_DEADLINE_SECONDS: Final = 600.0
 LONGEST_ID: Final = 64
-_ID_CHARACTERS: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
+_ID_CHARACTERS: Final = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
 log = structlog.get_logger(__name__)
 
 
-@dataclass(slots=True)
 class HttpRequest:
     """A request as read; header names in lower case."""
 
-    method: bytes = b""
-    target: bytes = b""
-    headers: dict[bytes, bytes] = field(default_factory=dict)
-    body: bytearray = field(default_factory=bytearray)
-    head_size: int = 0
-    keep_alive: bool = True
+    __slots__ = ("body", "head_size", "headers", "keep_alive", "method", "target")
+
+    def __init__(self) -> None:
+        self.method = b""
+        self.target = b""
+        self.headers: dict[bytes, bytes] = {}
+        self.body = b""
+        self.head_size = 0
+        self.keep_alive = True
 
 
 class HttpClient(Client):
@@ -50,6 +52,8 @@ class HttpClient(Client):
         """Make the parser; the connection is known to speak HTTP now."""
         self._parser = httptools.HttpRequestParser(self)
         self._request = HttpRequest()
+        self._body: list[bytes] = []
+        self._body_size = 0
         self._queue: deque[HttpRequest] = deque()
         self._current: HttpRequest | None = None
         return self
@@ -83,70 +87,89 @@ class HttpClient(Client):
     def on_url(self, url: bytes) -> None:
         """Take a piece of the target."""
         self._request.target += url
-        self._count(len(url))
+        self._request.head_size += len(url)
+        self._limit_head()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header."""
-        self._count(len(name) + len(value) + 4)
-        self._request.headers[name.lower()] = value
+        request = self._request
+        request.head_size += len(name) + len(value) + 4
+        self._limit_head()
+        request.headers[name.lower()] = value
 
     def on_headers_complete(self) -> None:
         """Let a client that asks first send its body; refuse one that is announced too large before it comes."""
-        length = self._request.headers.get(b"content-length", b"")
-        if length.isdigit() and (len(length) > 9 or int(length) > BODY_LIMIT):
+        headers = self._request.headers
+        length = headers.get(b"content-length", b"")
+        if len(length) > 4 and length.isdigit() and (len(length) > 9 or int(length) > BODY_LIMIT):
             raise RequestTooLargeError(f"The body is larger than {BODY_LIMIT} bytes.")
-        if self._request.headers.get(b"expect", b"").lower() == b"100-continue":
+        if b"expect" in headers and headers[b"expect"].lower() == b"100-continue":
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body."""
-        if len(self._request.body) + len(body) > BODY_LIMIT:
+        self._body_size += len(body)
+        if self._body_size > BODY_LIMIT:
             raise RequestTooLargeError(f"The body is larger than {BODY_LIMIT} bytes.")
-        self._request.body += body
+        self._body.append(body)
 
     def on_message_complete(self) -> None:
         """Answer, or queue behind the one under way."""
         request, self._request = self._request, HttpRequest()
+        request.body = b"".join(self._body)
+        self._body.clear()
+        self._body_size = 0
         request.method = self._parser.get_method()
-        request.keep_alive = bool(self._parser.should_keep_alive())
-        if len(self._queue) >= MOST_QUEUED:
-            raise RequestTooLargeError(f"More than {MOST_QUEUED} requests wait on one connection.")
-        self._queue.append(request)
+        request.keep_alive = self._parser.should_keep_alive()
         self.partial = False
-        if self.exchange is None:
-            self._serve()
+        if self.exchange is None and not self._queue:
+            self._answer(request)
+        elif len(self._queue) >= MOST_QUEUED:
+            raise RequestTooLargeError(f"More than {MOST_QUEUED} requests wait on one connection.")
+        else:
+            self._queue.append(request)
 
-    def _count(self, size: int) -> None:
-        self._request.head_size += size
+    def _limit_head(self) -> None:
         if self._request.head_size > HEAD_LIMIT:
             raise RequestTooLargeError(f"The head is larger than {HEAD_LIMIT} bytes.")
 
     # -- answering -------------------------------------------------------------------------------------------
 
     def _serve(self) -> None:
-        while self._queue and self.exchange is None and not self.transport.is_closing():
-            request = self._current = self._queue.popleft()
-            path = request.target.partition(b"?")[0]
-            refusal = self.core.border.refuses_request(self.transport, path, request.headers)
-            if refusal is not None:
-                log.warning("client_refused", client=self.peer, path=path[:200], why=refusal.detail)
-                told = refusal.status, refusal.code, refusal.detail, self.core.next_id(), refusal.challenge
-                self._write(problem(*told))
-            elif request.method == b"POST" and path in QUESTION_PATHS:
-                self._forward(request, path)
-            else:
-                self._write(self.core.local.answer(request.method, path))
+        while self._queue and self.exchange is None:
+            self._answer(self._queue.popleft())
+
+    def _answer(self, request: HttpRequest) -> None:
+        if self.transport.is_closing():
+            return
+        self._current = request
+        core, path = self.core, request.target.partition(b"?")[0]
+        refusal = None
+        if not core.border.is_open:
+            refusal = core.border.refuses_request(self.transport, path, request.headers)
+        if refusal is not None:
+            log.warning("client_refused", client=self.peer, path=path[:200], why=refusal.detail)
+            told = refusal.status, refusal.code, refusal.detail, core.next_id(), refusal.challenge
+            self._write(problem(*told))
+        elif request.method == b"POST" and path in QUESTION_PATHS:
+            self._forward(request, path)
+        else:
+            self._write(core.local.answer(request.method, path))
 
     def _forward(self, request: HttpRequest, path: bytes) -> None:
-        core, now = self.core, self.core.clock()
-        request_id = self._request_id(request)
-        seconds = _deadline_seconds(request.headers.get(b"x-deadline-ms"), core.settings.deadline_seconds)
+        core, headers = self.core, request.headers
+        now, request_id = core.clock(), self._request_id(headers)
+        if SHIM_HEADER in headers and not core.tallies.shim(self.peer, headers[SHIM_HEADER], now):
+            log.warning("shim_report_ignored", client=self.peer, given=headers[SHIM_HEADER][:100])
+        seconds: float | None = core.settings.deadline_seconds
+        if b"x-deadline-ms" in headers:
+            seconds = _deadline_seconds(headers[b"x-deadline-ms"])
         refusal: bytes | None = None
         if seconds is None:
             refusal = problem(
                 400, "invalid_input", "X-Deadline-Ms is not a number of milliseconds.", request_id
             )
-        elif core.instance_id.encode() in request.headers.get(b"x-gpupool-proxy", b""):
+        elif b"x-gpupool-proxy" in headers and core.instance_name in headers[b"x-gpupool-proxy"]:
             refusal = problem(508, "loop", "This request has passed this proxy before.", request_id)
         elif not core.directory.may_carry(Kind.HTTP):
             core.tallies.refused(self.peer, now)
@@ -160,17 +183,17 @@ class HttpClient(Client):
             now,
             now + seconds,
             path,
-            request.headers,
-            bytes(request.body),
-            core.instance_id,
+            headers,
+            request.body,
+            core.instance_name,
             pass_token=not core.border.has_tokens,
         )
         self.exchange = exchange
         core.http.submit(exchange)
 
-    def _request_id(self, request: HttpRequest) -> str:
-        given = request.headers.get(b"x-request-id", b"")
-        if given and len(given) <= LONGEST_ID and _ID_CHARACTERS.issuperset(given):
+    def _request_id(self, headers: dict[bytes, bytes]) -> str:
+        given = headers.get(b"x-request-id")
+        if given and len(given) <= LONGEST_ID and not given.translate(None, _ID_CHARACTERS):
             return given.decode("ascii")
         return self.core.next_id()
 
@@ -178,7 +201,8 @@ class HttpClient(Client):
         """Send the answer and go on with what came meanwhile."""
         self.exchange = None
         self._write(answer)
-        self._serve()
+        if self._queue:
+            self._serve()
 
     def give_up(self, exchange: Exchange, why: str) -> None:
         """Tell that no server answered."""
@@ -216,10 +240,8 @@ class RequestTooLargeError(Exception):
     """A request passes one of the limits."""
 
 
-def _deadline_seconds(given: bytes | None, default: float) -> float | None:
+def _deadline_seconds(given: bytes) -> float | None:
     """Return the time a client gives; None where it is no number."""
-    if given is None:
-        return default
     if not given.isdigit() or len(given) > 9:
         return None
     return min(int(given) / 1000, MOST_DEADLINE_SECONDS)

@@ -44,6 +44,8 @@ class ProxyCore:
     ) -> None:
         self.settings = settings
         self.instance_id = instance_id
+        self.instance_name = instance_id.encode()
+        """The same as it stands in headers."""
         self.clock = clock
         self.began = clock()
         self.clients: set[Client] = set()
@@ -60,7 +62,7 @@ class ProxyCore:
         self.directory = Directory()
         self.directory.default_trust = settings.trust
         self.request_log = request_log or RequestLog(enabled=False)
-        self.tallies = self.request_log.count_into(Tallies(settings.silent_seconds), clock)
+        self.tallies = self.request_log.count_into(Tallies(settings.silent_seconds))
         self.judge = Judge(clock, enabled=settings.check_answers)
         self.frames = self._dispatcher(Kind.FRAMES, settings.sockets)
         self.http = self._dispatcher(Kind.HTTP, settings.http_sockets)
@@ -77,7 +79,7 @@ class ProxyCore:
             self.request_log,
             self.clock,
             keyring=self.keyring,
-            judge=self.judge if kind is Kind.HTTP else None,
+            judge=self.judge if kind is Kind.HTTP and self.settings.check_answers else None,
         )
 
     @property

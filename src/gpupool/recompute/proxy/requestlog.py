@@ -5,8 +5,7 @@ brackets. A log that cannot be written must not stop lookups, so lines are dropp
 """
 
 import os
-import time
-from collections.abc import Callable
+from time import time_ns
 from typing import Final
 
 from gpupool.recompute.proxy.tallies import Tallies
@@ -24,26 +23,33 @@ class RequestLog:
         self.enabled = enabled
         self.dropped = 0
         self._tallies: Tallies | None = None
-        self._clock: Callable[[], float] = time.monotonic
 
-    def count_into(self, tallies: Tallies, clock: Callable[[], float]) -> Tallies:
-        """Count every request into ``tallies``, at the monotonic time of ``clock``; return them."""
-        self._tallies, self._clock = tallies, clock
+    def count_into(self, tallies: Tallies) -> Tallies:
+        """Count every request into ``tallies``; return them."""
+        self._tallies = tallies
         return tallies
 
     def forwarded(
-        self, client: str, node: str, request: str, kind: str, milliseconds: float, result: str, tries: int
+        self,
+        client: str,
+        node: str,
+        request: str,
+        kind: str,
+        milliseconds: float,
+        result: str,
+        tries: int,
+        now: float,
     ) -> None:
-        """Note a request's end; ``node`` is the one that answered, or ``-``."""
+        """Note a request's end, ``now`` on the monotonic clock; ``node`` is the one that answered, or ``-``."""
         if self._tallies is not None:
-            self._tallies.ended(client, node, kind, milliseconds, result, tries, self._clock())
+            self._tallies.ended(client, node, kind, milliseconds, result, tries, now)
         if not self.enabled:
             return
         if len(self._lines) >= _MOST_WAITING:
             self.dropped += 1
             return
         self._lines.append(
-            f"[{time.time_ns() // 1_000_000}] Request from {client} forwarded to node {node}"
+            f"[{time_ns() // 1_000_000}] Request from {client} forwarded to node {node}"
             f" (id = {request}, kind = {kind}, ms = {milliseconds:.1f}, tries = {tries}, result = {result})\n"
         )
 

@@ -179,7 +179,6 @@ class Tallies:
         if result == LEFT:
             asked.left += 1
             return
-        asked.requests += 1
         if kind == "frames":
             asked.frames += 1
         else:
@@ -187,22 +186,23 @@ class Tallies:
         whole = self.kinds.get(kind)
         if whole is None:
             whole = self.kinds[kind] = Tally()
+        asked.requests += 1
         whole.requests += 1
         if result != GOOD:
             asked.failed += 1
             whole.failed += 1
             return
-        bucket = bisect_left(BOUNDS_MS, milliseconds)
-        whole.total_ms += milliseconds
-        whole.buckets[bucket] += 1
-        asked.total_ms += milliseconds
-        asked.worst_ms = max(asked.worst_ms, milliseconds)
         answered = self.nodes.get(node) or self.node(node)
         answered.requests += 1
         answered.last = now
-        answered.total_ms += milliseconds
-        answered.worst_ms = max(answered.worst_ms, milliseconds)
+        bucket = bisect_left(BOUNDS_MS, milliseconds)
+        whole.buckets[bucket] += 1
         answered.buckets[bucket] += 1
+        whole.total_ms += milliseconds
+        asked.total_ms += milliseconds
+        answered.total_ms += milliseconds
+        asked.worst_ms = max(asked.worst_ms, milliseconds)
+        answered.worst_ms = max(answered.worst_ms, milliseconds)
 
     def refused(self, client: str, now: float) -> None:
         """Count a request for which the proxy has no node of the right kind."""
