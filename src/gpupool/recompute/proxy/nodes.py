@@ -45,11 +45,11 @@ class NodeWish:
     """How it is reached; None: as the proxy's default says."""
     speaks_tls: bool = False
     """Its source says so: it is never asked without, whatever the default."""
+    name: str = field(init=False, compare=False)
+    """``host:port``."""
 
-    @property
-    def name(self) -> str:
-        """``host:port``."""
-        return format_address((self.host, self.port))
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", format_address((self.host, self.port)))
 
 
 @dataclass(slots=True, eq=False)
@@ -85,11 +85,14 @@ class Node:
     """Of `failed`, those that the tallies know."""
     trouble: str | None = None
     """What was last wrong with it, told once until it is well again."""
+    name: str = field(init=False)
+    """``host:port``, kept because every request asks for it."""
+    itself: frozenset[str] = field(init=False)
+    """The name alone, as the set of nodes that a request has tried grows by it."""
 
-    @property
-    def name(self) -> str:
-        """``host:port``."""
-        return self.wish.name
+    def __post_init__(self) -> None:
+        self.name = self.wish.name
+        self.itself = frozenset({self.name})
 
     def close_idle(self, older_than: float | None = None) -> None:
         """Close connections that wait, or only those idle since before ``older_than`` (loop seconds)."""
