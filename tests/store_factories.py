@@ -13,6 +13,7 @@ from typing import Protocol
 from fleet_samples import new_database
 from gpupool.fleet.ports.store import Store
 from gpupool.store.open import open_store
+from postgres_server import migrated_database
 
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 
@@ -44,13 +45,32 @@ class SqliteFactory:
         return f"await open_store(pathlib.Path({str(self.path)!r}))"
 
 
-FACTORIES: dict[str, type[SqliteFactory]] = {"sqlite": SqliteFactory}
+class PostgresFactory:
+    """A database of its own on a real PostgreSQL server."""
+
+    def __init__(self, _: Path) -> None:
+        self.url = migrated_database()
+
+    async def open(self) -> Store:
+        """Return a further store on the same database."""
+        return await open_store(self.url)
+
+    def opening_code(self) -> str:
+        """Return a Python expression that opens the database in another process."""
+        return f"await open_store(parse_postgres_url({self.url.dsn!r}))"
+
+
+FACTORIES: dict[str, type[SqliteFactory] | type[PostgresFactory]] = {
+    "sqlite": SqliteFactory,
+    "postgres": PostgresFactory,
+}
 
 _CHILD = """
 import asyncio, pathlib, sys
 from datetime import UTC, datetime
 from gpupool.fleet.events import Event
 from gpupool.store.open import open_store
+from gpupool.store.postgres_url import parse_postgres_url
 
 def event(kind, subject):
     return Event(kind=kind, subject=subject, at=datetime.now(UTC))

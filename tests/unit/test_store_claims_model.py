@@ -14,6 +14,7 @@ from gpupool.fleet.devices import Device, DeviceKind
 from gpupool.fleet.placements import Placement, PlacementState
 from gpupool.fleet.ports.store import Store
 from gpupool.store.sql_store import SqlStore
+from gpupool.store.sqlite import SqliteDatabase
 
 MEMORY = 100
 
@@ -85,7 +86,7 @@ async def _claim(store: Store, step: Step, placement: Placement, device: Device)
 
 
 async def _replay(path: Path, history: list[Step]) -> None:
-    store = SqlStore(path)
+    store = SqlStore(SqliteDatabase(path))
     async with store.write() as writer:
         node, _, workload = await put_ground(writer)
         devices = [

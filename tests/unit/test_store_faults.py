@@ -16,6 +16,7 @@ import gpupool.store.sql_writer
 from fleet_samples import NOON, a_node, a_spec, a_workload, an_event, new_database, put_ground
 from gpupool.core.errors import ConflictError, StorageError
 from gpupool.store.sql_store import SqlStore
+from gpupool.store.sqlite import SqliteDatabase
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest_asyncio.fixture
 async def store(path: Path) -> AsyncIterator[SqlStore]:
-    opened = SqlStore(path, busy_seconds=0)
+    opened = SqlStore(SqliteDatabase(path, busy_seconds=0))
     yield opened
     await opened.close()
 
@@ -53,11 +54,12 @@ async def test_a_lock_that_stays_is_told_and_one_that_goes_is_forgotten(
 
 
 async def test_a_writer_waits_for_another_process(path: Path, stranger: sqlite3.Connection) -> None:
-    patient = SqlStore(path, busy_seconds=60)
+    database = SqliteDatabase(path, busy_seconds=60)
+    patient = SqlStore(database)
     stranger.execute("BEGIN IMMEDIATE")
     refusals: list[str] = []
 
-    @event.listens_for(patient._writers.sync_engine, "handle_error")
+    @event.listens_for(database.writers.sync_engine, "handle_error")
     def _let_go_after_the_first_refusal(context: ExceptionContext) -> None:
         refusals.append(str(context.original_exception))
         stranger.execute("ROLLBACK")
@@ -194,7 +196,7 @@ async def test_a_cancellation_during_a_commit_neither_cuts_it_nor_costs_the_conn
             await writer.emit(an_event("kept.anyway"))
 
     task = asyncio.create_task(write())
-    engine = store._writers.sync_engine
+    engine = store._database.writers.sync_engine
     event.listen(engine, "commit", lambda _connection: task.cancel())
     event.listen(engine.pool, "invalidate", lambda *told: thrown_away.append(told))
     with pytest.raises(asyncio.CancelledError):

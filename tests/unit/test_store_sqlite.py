@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ from gpupool.fleet.events import Event
 from gpupool.store import claiming, codecs, sql_reader, sql_writer
 from gpupool.store.codecs import AnyRow
 from gpupool.store.sql_store import SqlStore
+from gpupool.store.sqlite import SqliteDatabase
+from gpupool.store.upserts import Upserts, upserts
 
 SETTINGS = {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1}
 STATEMENTS: dict[str, ClauseElement] = {
@@ -30,13 +33,14 @@ STATEMENTS: dict[str, ClauseElement] = {
         for name, value in vars(sql_writer).items()
         if isinstance(value, (Select, Delete, Insert, Update))
     },
+    **{field.name: getattr(upserts("sqlite"), field.name) for field in fields(Upserts)},
     **{f"TAKE {mode}": value for mode, value in claiming.TAKE.items()},
 }
 
 
 @pytest_asyncio.fixture
 async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
-    opened = SqlStore(new_database(tmp_path))
+    opened = SqlStore(SqliteDatabase(new_database(tmp_path)))
     yield opened
     await opened.close()
 

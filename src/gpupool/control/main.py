@@ -28,6 +28,7 @@ from gpupool.core.records import ProcessRecord
 
 if TYPE_CHECKING:
     from gpupool.control.serving import ControlServer
+    from gpupool.store.postgres_url import PostgresUrl
 
 _LOG = structlog.get_logger(__name__)
 
@@ -70,7 +71,8 @@ def _alone(home: Home) -> Iterator[None]:
 async def _serve(settings: ControlSettings, home: Home, listener: socket.socket) -> None:
     from gpupool.store.open import open_store, run_migration
 
-    migration = asyncio.create_task(run_migration(home.database))
+    where = _database(settings, home)
+    migration = asyncio.create_task(run_migration(where))
     # Loaded while the migration runs in its own process; there are two cores nearly everywhere.
     await asyncio.sleep(0)
     from gpupool.control.app import build_app
@@ -83,7 +85,7 @@ async def _serve(settings: ControlSettings, home: Home, listener: socket.socket)
 
     await migration
     seal = Seal.load_or_make(home.seal_key)
-    store = await open_store(home.database, busy_seconds=settings.control_lock_seconds, seal=seal)
+    store = await open_store(where, busy_seconds=settings.control_lock_seconds, seal=seal, alone=True)
     try:
         pool = Pool(
             store,
@@ -112,6 +114,15 @@ async def _serve(settings: ControlSettings, home: Home, listener: socket.socket)
     finally:
         await store.close()
     _LOG.info("control.stopped")
+
+
+def _database(settings: ControlSettings, home: Home) -> "Path | PostgresUrl":
+    """Return the database that is asked for; InvalidInputError for a URL that is none."""
+    if settings.database_url is None:
+        return home.database
+    from gpupool.store.postgres_url import parse_postgres_url
+
+    return parse_postgres_url(settings.database_url.get_secret_value())
 
 
 def _end_on_signals(server: "ControlServer", close: Callable[[], None]) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field, SecretStr, ValidationError
 
 from gpupool.contracts.agent_link import SILENCE_LIMIT_SECONDS
 from gpupool.contracts.problems import describe
@@ -23,6 +23,8 @@ class ControlSettings(ProcessSettings):
     """How long a connection may take to send the head of a request."""
     control_body_seconds: Annotated[float, Field(gt=0, le=3600)] = 30.0
     """How long the body of a request may take."""
+    database_url: SecretStr | None = None
+    """``postgresql://USER:PASSWORD@HOST/DATABASE`` instead of the SQLite file in the state folder."""
     control_lock_seconds: Annotated[float, Field(ge=0, le=600)] = 15.0
     """How long a change waits while another process keeps the database locked."""
 

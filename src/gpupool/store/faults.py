@@ -5,6 +5,7 @@ that a database can complain about is trouble with the store itself, and says wh
 """
 
 import contextlib
+import re
 import sqlite3
 from collections.abc import Iterator
 from typing import Final
@@ -13,20 +14,47 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError, StatementError
 
 from gpupool.core.errors import ConflictError, StorageError
 
-_BUSY: Final = ("database is locked", "database table is locked")
+_BUSY: Final = ("database is locked", "database table is locked", "due to lock timeout")
 _REMEDIES: Final = (
     (_BUSY, "Another process holds the database; end it, or look at what it does for so long."),
-    (("disk is full", "disk i/o error"), "Free space on the disk of the data folder, or check its health."),
+    (
+        ("disk is full", "disk i/o error", "no space left"),
+        "Free space on the disk of the data folder, or check its health.",
+    ),
     (("readonly", "unable to open"), "Check that the data folder belongs to this user and is writable."),
     (
         ("malformed", "not a database"),
         "Restore the newest backup (`pool.db.backup-*` in the data folder), or move the file away to start anew.",
     ),
     (
-        ("no such table", "no such column"),
+        ("password authentication", "no password supplied", 'role "', "no pg_hba.conf entry"),
+        "Check user and password in GPUPOOL_DATABASE_URL, and whether the server lets this machine in (pg_hba.conf).",
+    ),
+    (
+        ('database "',),
+        "Make it: `createdb NAME` as a user who may, or correct its name in GPUPOOL_DATABASE_URL.",
+    ),
+    (
+        ("too many clients", "remaining connection slots"),
+        "Raise max_connections of PostgreSQL; a control needs up to 10.",
+    ),
+    (
+        (
+            "connection was closed",
+            "connection is closed",
+            "shutting down",
+            "starting up",
+            "terminating connection",
+        ),
+        "Try again in a moment; where it stays so, look at the log of PostgreSQL.",
+    ),
+    (
+        ("no such table", "no such column", "does not exist"),
         "Bring the database up to date: `python -m gpupool.store.migrate`.",
     ),
 )
+_CLASS: Final = re.compile(r"^<class '[^']*'>: ")
+"""SQLAlchemy writes it before what asyncpg says."""
 
 
 def is_busy(error: Exception) -> bool:
@@ -37,9 +65,25 @@ def is_busy(error: Exception) -> bool:
 def storage_error(error: Exception) -> StorageError:
     """Return the StorageError that tells a person about ``error``, without SQL and parameters (secrets!) in it."""
     cause = error.orig if isinstance(error, StatementError) and error.orig is not None else error
-    told = str(cause) or type(cause).__name__
-    remedy = next((text for signs, text in _REMEDIES if any(sign in told.lower() for sign in signs)), None)
-    return StorageError(f"The database refused: {told}.", remedy=remedy)
+    told = _told(cause)
+    return StorageError(f"The database refused: {told}.", remedy=_remedy(told))
+
+
+def refused_connection(where: str, error: Exception) -> StorageError:
+    """Return the StorageError for a server at ``where`` that cannot be reached, or does not let us in."""
+    told = _told(error)
+    remedy = _remedy(told) or "Check that PostgreSQL runs there, and GPUPOOL_DATABASE_URL."
+    return StorageError(f"The database {where} cannot be used: {told}.", remedy=remedy)
+
+
+def _told(error: BaseException) -> str:
+    """Return what an error says, without the values that PostgreSQL quotes in further lines."""
+    first = str(error).partition("\n")[0]
+    return _CLASS.sub("", first).rstrip(".") or type(error).__name__
+
+
+def _remedy(told: str) -> str | None:
+    return next((text for signs, text in _REMEDIES if any(sign in told.lower() for sign in signs)), None)
 
 
 @contextlib.contextmanager
@@ -48,6 +92,7 @@ def translated() -> Iterator[None]:
     try:
         yield
     except IntegrityError as error:
-        raise ConflictError(f"The change breaks a rule of the store: {error.orig}.") from error
+        told = _told(error.orig) if error.orig is not None else "no reason given"
+        raise ConflictError(f"The change breaks a rule of the store: {told}.") from error
     except (SQLAlchemyError, sqlite3.Error, OSError) as error:
         raise storage_error(error) from error

@@ -1,10 +1,12 @@
-"""``python -m gpupool.store.migrate --database PATH``: bring a database to this version's schema, and end.
+"""``python -m gpupool.store.migrate --database PATH | --postgres``: bring a database to this version's schema, and end.
 
 One migration at a time (a lock file beside the database), all steps in one transaction, and a backup copy before an
-existing database is changed. A newer, foreign or damaged file is refused and left as it is.
+existing database is changed. A newer, foreign or damaged file is refused and left as it is. For PostgreSQL see
+`store.migrate_postgres`; its URL comes from the environment, since everybody can read a command line.
 """
 
 import argparse
+import asyncio
 import fcntl
 import os
 import sqlite3
@@ -15,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from gpupool.core.errors import EnvironmentProblemError, StorageError
+from gpupool.core.errors import EnvironmentProblemError, InvalidInputError, StorageError
 from gpupool.core.files import ensure_private_dir
 from gpupool.store.schema import REVISIONS, Standing, check_pages, inspect, refused
 
@@ -73,17 +75,12 @@ def _alone(path: Path) -> Iterator[None]:
 
 def _upgrade(path: Path, scripts: Path) -> None:
     # Loading these takes a second, which a database that is up to date need not pay.
-    from alembic import command
-    from alembic.config import Config
-    from alembic.util.exc import CommandError
     from sqlalchemy import create_engine, event
     from sqlalchemy.engine import URL
 
     from gpupool.store.faults import translated
+    from gpupool.store.stepping import run_steps
 
-    config = Config()
-    config.set_main_option("script_location", str(scripts).replace("%", "%%"))
-    config.set_main_option("path_separator", "os")
     engine = create_engine(
         URL.create("sqlite", database=str(path)), connect_args={"isolation_level": None, "timeout": 30}
     )
@@ -91,10 +88,7 @@ def _upgrade(path: Path, scripts: Path) -> None:
     event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
     try:
         with translated(), engine.connect() as connection:
-            config.attributes["connection"] = connection
-            command.upgrade(config, "head")
-    except CommandError as error:
-        raise StorageError(f"The steps to migrate {path} do not fit it: {error}.") from error
+            run_steps(connection, scripts, str(path))
     finally:
         engine.dispose()
 
@@ -102,22 +96,32 @@ def _upgrade(path: Path, scripts: Path) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; the exit status is 0, or 3 with two lines on standard error: what happened, what to do."""
     parser = argparse.ArgumentParser(prog="gpupool.store.migrate", description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--database", type=Path, required=True, help="the SQLite file; made when there is none"
-    )
-    path: Path = parser.parse_args(arguments).database
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--database", type=Path, help="an SQLite file; made when there is none")
+    which.add_argument("--postgres", action="store_true", help="the database at GPUPOOL_DATABASE_URL")
+    path: Path | None = parser.parse_args(arguments).database
     try:
-        migrate(path.absolute())
-    except EnvironmentProblemError as error:
+        if path is None:
+            _migrate_postgres()
+        else:
+            migrate(path.absolute())
+    except (EnvironmentProblemError, InvalidInputError) as error:
         return _told(error)
     except (OSError, sqlite3.Error) as error:
         return _told(StorageError(f"The database {path} cannot be migrated: {error}."))
     return 0
 
 
-def _told(error: EnvironmentProblemError) -> int:
+def _migrate_postgres() -> None:
+    from gpupool.store.migrate_postgres import migrate_postgres
+    from gpupool.store.postgres_url import VARIABLE, parse_postgres_url
+
+    asyncio.run(migrate_postgres(parse_postgres_url(os.environ.get(VARIABLE, "")), SCRIPTS))
+
+
+def _told(error: EnvironmentProblemError | InvalidInputError) -> int:
     sys.stderr.write(f"{error.message}\n{error.remedy}\n")
-    return error.exit_code
+    return StorageError.exit_code
 
 
 if __name__ == "__main__":

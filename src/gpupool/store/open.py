@@ -4,87 +4,105 @@ Migrations live in a process of their own, because what they load (alembic) woul
 """
 
 import asyncio
-import sqlite3
+import os
 import sys
-from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from gpupool.core.errors import StorageError
+from gpupool.core.errors import EnvironmentProblemError, StorageError
 from gpupool.core.sealing import Seal
 from gpupool.fleet.ports.store import Store
-from gpupool.store.schema import Standing, inspect, refused
-from gpupool.store.sql_store import BUSY_SECONDS, SqlStore
+from gpupool.store.database import Database
+from gpupool.store.postgres_url import VARIABLE, PostgresUrl
+from gpupool.store.schema import Schema, Standing, inspect, refused
+from gpupool.store.sql_store import SqlStore
+from gpupool.store.sqlite import BUSY_SECONDS, SqliteDatabase
 
 MIGRATION_SECONDS: Final = 600.0
 """How long a migration may take before it is ended; it leaves the old schema then."""
 _MAX_MESSAGE: Final = 4000
+Where = Path | PostgresUrl
+"""A database: an SQLite file, or one of a PostgreSQL server."""
 
 
-async def run_migration(path: Path) -> None:
-    """Bring the database at ``path`` to this version's schema, making it when there is none.
+async def run_migration(where: Where) -> None:
+    """Bring a database to this version's schema; a file is made when there is none.
 
     Raises StorageError, with the migration's own words, when it cannot.
     """
+    postgres = isinstance(where, PostgresUrl)
+    # A command line can be read by everybody on the machine, an environment by its owner only.
+    environment = os.environ | {VARIABLE: where.dsn} if isinstance(where, PostgresUrl) else None
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         "gpupool.store.migrate",
-        "--database",
-        str(path),
+        *(["--postgres"] if postgres else ["--database", str(where)]),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
+        env=environment,
     )
     try:
         async with asyncio.timeout(MIGRATION_SECONDS):
             _, told = await process.communicate()
     except TimeoutError as error:
-        raise StorageError(f"Migrating {path} took longer than {MIGRATION_SECONDS:g} s.") from error
+        raise StorageError(f"Migrating {where} took longer than {MIGRATION_SECONDS:g} s.") from error
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
     if process.returncode != 0:
-        raise _failure(path, process.returncode, told.decode(errors="replace"))
+        raise _failure(where, process.returncode, told.decode(errors="replace"))
 
 
-def _failure(path: Path, status: int | None, told: str) -> StorageError:
+def _failure(where: Where, status: int | None, told: str) -> StorageError:
     """Return the error that the migration printed: one line what happened, one line what to do."""
     lines = [line for line in told[-_MAX_MESSAGE:].splitlines() if line.strip()]
     if status == StorageError.exit_code and len(lines) >= 2:
         return StorageError(lines[-2], remedy=lines[-1])
     last = lines[-1] if lines else "it said nothing"
-    return StorageError(f"Migrating {path} failed with status {status}: {last}")
+    return StorageError(f"Migrating {where} failed with status {status}: {last}")
 
 
-def _forget_deleted(path: Path) -> None:
-    """Write the database anew, without what was overwritten in it."""
-    try:
-        with closing(sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)) as connection:
-            connection.execute("VACUUM")
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    except sqlite3.Error as error:
-        raise StorageError(f"The database {path} cannot be written anew: {error}.") from error
+async def open_store(
+    where: Where, *, busy_seconds: float = BUSY_SECONDS, seal: Seal | None = None, alone: bool = False
+) -> Store:
+    """Open a migrated database; a writer waits ``busy_seconds`` for another process's lock.
 
+    ``seal``: seals the environment of workloads; left out, it is kept as it is. ``alone``: refuse where another process
+    has opened it so; a file is guarded by the lock of its state folder instead.
 
-async def open_store(path: Path, *, busy_seconds: float = BUSY_SECONDS, seal: Seal | None = None) -> Store:
-    """Open the migrated database at ``path``; a writer waits ``busy_seconds`` for another process's lock.
-
-    ``seal``: seals the environment of workloads; left out, it is kept as it is.
-
-    Raises StorageError, saying what to do, when it is missing, damaged, or of another schema.
+    Raises StorageError, saying what to do, when it is missing, damaged, out of reach, or of another schema.
     """
-    schema = await asyncio.to_thread(inspect, path)
+    schema, database = await _prepared(where, busy_seconds, alone=alone)
     if schema.standing is not Standing.CURRENT:
-        raise refused(path, schema)
-    store = SqlStore(path, busy_seconds=busy_seconds, seal=seal)
+        raise refused(where if isinstance(where, Path) else str(where), schema)
+    store = SqlStore(database, seal=seal)
     try:
         async with store.read() as view:
             await view.last_event_seq()
-        if seal is not None and await store.seal_clear():
-            await asyncio.to_thread(_forget_deleted, path)
+        if alone:
+            async with store.write():
+                pass
+        if seal is not None:
+            await store.seal_clear()
     except BaseException:
         await store.close()
         raise
     return store
+
+
+async def _prepared(where: Where, busy_seconds: float, *, alone: bool) -> tuple[Schema, Database]:
+    if isinstance(where, Path):
+        return await asyncio.to_thread(inspect, where), SqliteDatabase(where, busy_seconds=busy_seconds)
+    try:
+        from gpupool.store.postgres import PostgresDatabase
+        from gpupool.store.postgres_schema import inspect_postgres
+    except ModuleNotFoundError as error:
+        raise EnvironmentProblemError(
+            f"{where} needs {error.name}, which is not installed.",
+            remedy="Install it: pip install 'gpupool[fleet]'.",
+        ) from error
+    schema = await inspect_postgres(where)
+    return schema, PostgresDatabase(where, busy_seconds=busy_seconds, alone=alone)

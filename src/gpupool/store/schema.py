@@ -59,9 +59,13 @@ def _standing(connection: sqlite3.Connection, known: tuple[str, ...]) -> Schema:
     if "alembic_version" not in tables:
         return Schema(Standing.FOREIGN)
     row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
-    if row is None:
+    return standing(None if row is None else str(row[0]), known)
+
+
+def standing(revision: str | None, known: tuple[str, ...] = REVISIONS) -> Schema:
+    """Return the schema of a database that says it has ``revision``; None where it has no word of it."""
+    if revision is None:
         return Schema(Standing.FOREIGN)
-    revision = str(row[0])
     if revision not in known:
         return Schema(Standing.NEWER, revision)
     return Schema(Standing.CURRENT if revision == known[-1] else Standing.OLDER, revision)
@@ -88,19 +92,25 @@ def damaged(path: Path, told: str) -> StorageError:
     )
 
 
-def refused(path: Path, schema: Schema) -> StorageError:
-    """Return the error for a file that this version must not touch, or not yet."""
+def refused(where: Path | str, schema: Schema) -> StorageError:
+    """Return the error for a database (a file, or the name of a server's) that this version must not touch, or not yet."""
     if schema.standing is Standing.NEWER:
         return StorageError(
-            f"The database {path} has schema {schema.revision}, made by a newer gpupool; this one knows {NEWEST}.",
+            f"The database {where} has schema {schema.revision}, made by a newer gpupool; this one knows {NEWEST}.",
             remedy="Install the newer gpupool again, or restore a backup that fits this one.",
+        )
+    if schema.standing is Standing.FOREIGN and isinstance(where, Path):
+        return StorageError(
+            f"The file {where} is a database, but not one of gpupool.",
+            remedy="Give another data folder with GPUPOOL_HOME, or move the file away.",
         )
     if schema.standing is Standing.FOREIGN:
         return StorageError(
-            f"The file {path} is a database, but not one of gpupool.",
-            remedy="Give another data folder with GPUPOOL_HOME, or move the file away.",
+            f"The database {where} holds tables that are not gpupool's.",
+            remedy="Give a database of its own, made with `createdb`, in GPUPOOL_DATABASE_URL.",
         )
+    option = f"--database {where}" if isinstance(where, Path) else "--postgres"
     return StorageError(
-        f"The database {path} is not ready: its schema is {schema.revision or 'missing'}, {NEWEST} is needed.",
-        remedy=f"Bring it up to date: `python -m gpupool.store.migrate --database {path}`.",
+        f"The database {where} is not ready: its schema is {schema.revision or 'missing'}, {NEWEST} is needed.",
+        remedy=f"Bring it up to date: `python -m gpupool.store.migrate {option}`.",
     )

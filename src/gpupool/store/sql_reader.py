@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import Executable, Select, String, bindparam, func, select, type_coerce
+from sqlalchemy import Executable, Select, String, bindparam, cast, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gpupool.core.sealing import PREFIX
@@ -53,7 +53,7 @@ _WORKLOAD_BY_NAME: Final = select(WORKLOADS).where(
 )
 _ALL_WORKLOADS: Final = select(WORKLOADS).order_by(WORKLOADS.c.created_at, WORKLOADS.c.id)
 _LIVING_WORKLOADS: Final = _ALL_WORKLOADS.where(~WORKLOADS.c.deleted)
-_SPEC_TEXT: Final = type_coerce(WORKLOADS.c.spec, String)
+_SPEC_TEXT: Final = cast(WORKLOADS.c.spec, String)
 _CLEAR_WORKLOADS: Final = select(WORKLOADS.c.id).where(
     _SPEC_TEXT.like('%"env": {"%'), ~_SPEC_TEXT.like(f'%"{PREFIX}%')
 )

@@ -1,51 +1,39 @@
 """The store itself: views on reading connections, and writers one after another on the writing one.
 
-Writers of this process queue up in order; against other processes the write lock is asked for again and again up
-to a limit. Commit and rollback run to their end even when the task that wanted them is cancelled meanwhile, so
-that a transaction is never left open.
+Writers of this process queue up in order; how they queue with those of other processes is the database's. Commit and
+rollback run to their end even when the task that wanted them is cancelled meanwhile, so that a transaction is never
+left open.
 """
 
 import asyncio
-import random
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gpupool.core.clock import Clock, SystemClock
 from gpupool.core.errors import StorageError
 from gpupool.core.sealing import Seal
-from gpupool.store.faults import is_busy, translated
+from gpupool.store.database import Database
+from gpupool.store.faults import translated
 from gpupool.store.sealed_env import Sealing
 from gpupool.store.sql_reader import SqlReader
 from gpupool.store.sql_writer import SqlWriter
-from gpupool.store.sqlite import reader_engine, writer_engine
-
-BUSY_SECONDS: Final = 15.0
-"""How long a writer waits for the write lock of another process."""
 
 
 class SqlStore:
-    """`fleet.ports.store.Store` over a migrated SQLite file; see `store.open.open_store`."""
+    """`fleet.ports.store.Store` over a migrated database; see `store.open.open_store`."""
 
     def __init__(
         self,
-        path: Path,
+        database: Database,
         *,
-        busy_seconds: float = BUSY_SECONDS,
-        clock: Clock | None = None,
         seal: Seal | None = None,
     ) -> None:
         self._sealing = Sealing(seal)
-        self._readers = reader_engine(path)
-        self._writers = writer_engine(path)
+        self._database = database
         self._turn = asyncio.Lock()
         self._owner: asyncio.Task[Any] | None = None
-        self._busy_seconds = busy_seconds
-        self._clock = clock or SystemClock()
         self._closed = False
         self._views = 0
         self._no_view = asyncio.Event()
@@ -59,7 +47,7 @@ class SqlStore:
         self._no_view.clear()
         try:
             with translated():
-                connection = await self._readers.connect()
+                connection = await self._database.readers.connect()
             try:
                 with translated():
                     await connection.begin()
@@ -86,10 +74,12 @@ class SqlStore:
             self._owner = asyncio.current_task()
             try:
                 with translated():
-                    connection = await self._writers.connect()
+                    connection = await self._database.writers.connect()
                 try:
-                    await self._begin(connection)
-                    yield SqlWriter(connection, self._sealing)
+                    await self._database.begin_writing(connection)
+                    writer = SqlWriter(connection, self._sealing)
+                    yield writer
+                    writer.check_unbroken()
                     with translated():
                         await _to_its_end(connection.commit())
                 finally:
@@ -98,7 +88,7 @@ class SqlStore:
                 self._owner = None
 
     async def seal_clear(self) -> int:
-        """Seal what an earlier version has kept in clear; return how many workloads that were."""
+        """Seal what an earlier version has kept in clear, and let nothing of it stay behind; return how many it were."""
         async with self.read() as view:
             clear = await view.clear_workloads()
         if clear:
@@ -107,30 +97,8 @@ class SqlStore:
                     workload = await writer.workload(workload_id)
                     if workload is not None:
                         await writer.put_workload(workload)
+            await self._database.forget_overwritten()
         return len(clear)
-
-    async def _begin(self, connection: AsyncConnection) -> None:
-        """Take the write lock; StorageError when another process keeps it for longer than the limit."""
-        give_up = self._clock.monotonic() + self._busy_seconds
-        while not await self._has_begun(connection):
-            if self._clock.monotonic() >= give_up:
-                raise StorageError(
-                    f"Another process has kept the database locked for {self._busy_seconds:g} s.",
-                    remedy="Find it with `fuser` on the database file, and end it; then try again.",
-                )
-            # A little chance keeps two waiting processes from knocking in step.
-            await asyncio.sleep(random.uniform(0.001, 0.02))
-
-    @staticmethod
-    async def _has_begun(connection: AsyncConnection) -> bool:
-        with translated():
-            try:
-                await connection.begin()
-            except OperationalError as error:
-                if is_busy(error):
-                    return False
-                raise
-            return True
 
     def _check_open(self) -> None:
         if self._closed:
@@ -142,8 +110,8 @@ class SqlStore:
         async with self._turn:
             await self._no_view.wait()
             with translated():
-                await self._readers.dispose()
-                await self._writers.dispose()
+                await self._database.readers.dispose()
+                await self._database.writers.dispose()
 
 
 async def _give_back(connection: AsyncConnection) -> None:

@@ -4,16 +4,21 @@ Every ``put_*`` looks at the stored row first: a writer that decided on an old v
 since. What a person or a program can cause is refused with the domain's own errors; see `store.faults` for the rest.
 """
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
 
-from sqlalchemy import Executable, Table, bindparam, delete, func, insert, select, update
-from sqlalchemy.dialects.sqlite import Insert
-from sqlalchemy.dialects.sqlite import insert as insert_or
+from sqlalchemy import Executable, bindparam, delete, insert, select, update
 from sqlalchemy.engine import CursorResult
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection
 
-from gpupool.core.errors import ConflictError, ImpossibleMoveError, InvalidInputError, NotFoundError
+from gpupool.core.errors import (
+    ConflictError,
+    ImpossibleMoveError,
+    InvalidInputError,
+    NotFoundError,
+    StorageError,
+)
 from gpupool.fleet.claims import Claim, ClaimRefusedError, refusal
 from gpupool.fleet.devices import Device
 from gpupool.fleet.events import Event
@@ -23,6 +28,7 @@ from gpupool.fleet.placements import PLACEMENT_MACHINE, Placement
 from gpupool.fleet.workloads import Workload
 from gpupool.store.claiming import TAKE
 from gpupool.store.codecs import (
+    AnyRow,
     decode_device,
     encode_device,
     encode_job,
@@ -31,38 +37,15 @@ from gpupool.store.codecs import (
     encode_workload,
 )
 from gpupool.store.faults import translated
+from gpupool.store.sealed_env import Sealing
 from gpupool.store.sql_reader import SqlReader
-from gpupool.store.tables import (
-    CLAIMS,
-    COMMANDS,
-    DEVICES,
-    EVENTS,
-    JOBS,
-    NODES,
-    PLACEMENTS,
-    SEEN_KEYS,
-    WORKLOADS,
-)
+from gpupool.store.tables import CLAIMS, COMMANDS, DEVICES, EVENTS, NODES, SEEN_KEYS
+from gpupool.store.upserts import upserts
 
+T = TypeVar("T")
 KEPT_KEYS: Final = 10_000
 """Keys that `first_time` remembers per scope; the oldest are forgotten first."""
 
-
-def _upsert(table: Table, *untouched: str) -> Insert:
-    statement = insert_or(table)
-    changed = {
-        column.name: statement.excluded[column.name]
-        for column in table.c
-        if not column.primary_key and column.name not in untouched
-    }
-    return statement.on_conflict_do_update(index_elements=list(table.primary_key.c), set_=changed)
-
-
-_PUT_NODE: Final = _upsert(NODES, "command_seq")
-_PUT_DEVICE: Final = _upsert(DEVICES)
-_PUT_WORKLOAD: Final = _upsert(WORKLOADS)
-_PUT_PLACEMENT: Final = _upsert(PLACEMENTS)
-_PUT_JOB: Final = _upsert(JOBS)
 _DEVICE: Final = select(DEVICES).where(DEVICES.c.id == bindparam("id"))
 _RELEASE: Final = delete(CLAIMS).where(CLAIMS.c.placement_id == bindparam("placement"))
 _EMIT: Final = insert(EVENTS).returning(EVENTS.c.seq)
@@ -76,20 +59,6 @@ _ADD_COMMAND: Final = insert(COMMANDS)
 _ACKNOWLEDGE: Final = delete(COMMANDS).where(
     COMMANDS.c.node_id == bindparam("node"), COMMANDS.c.seq <= bindparam("up_to")
 )
-_scope: Final = bindparam("scope", type_=SEEN_KEYS.c.scope.type)
-_REMEMBER: Final = (
-    insert_or(SEEN_KEYS)
-    .from_select(
-        ("scope", "position", "key"),
-        select(
-            _scope,
-            func.coalesce(func.max(SEEN_KEYS.c.position), 0) + 1,
-            bindparam("key", type_=SEEN_KEYS.c.key.type),
-        ).where(SEEN_KEYS.c.scope == _scope),
-    )
-    .on_conflict_do_nothing(index_elements=["scope", "key"])
-    .returning(SEEN_KEYS.c.position)
-)
 _PRUNE: Final = delete(SEEN_KEYS).where(
     SEEN_KEYS.c.scope == bindparam("of"), SEEN_KEYS.c.position <= bindparam("up_to")
 )
@@ -98,17 +67,48 @@ _PRUNE: Final = delete(SEEN_KEYS).where(
 class SqlWriter(SqlReader):
     """`fleet.ports.store.Writer` over one connection with an open write transaction."""
 
+    def __init__(self, connection: AsyncConnection, sealing: Sealing) -> None:
+        super().__init__(connection, sealing)
+        dialect = connection.dialect.name
+        self._upserts = upserts(dialect)
+        self._refusal_ends_all = dialect == "postgresql"
+        self._broken = False
+
     async def _execute(
         self, statement: Executable, parameters: Mapping[str, Any], conflict: str | None = None
     ) -> CursorResult[*tuple[Any, ...]]:
-        """Run a change; ``conflict`` is said where it breaks a rule of the schema."""
+        """Run a change; ``conflict`` is said where it breaks a rule of the schema, and the transaction goes on."""
         with translated():
             try:
-                return await self._connection.execute(statement, parameters)
+                if conflict is None or not self._refusal_ends_all:
+                    return await self._connection.execute(statement, parameters)
+                async with self._connection.begin_nested():
+                    return await self._connection.execute(statement, parameters)
             except IntegrityError as error:
                 if conflict is None:
+                    self._broken = True
                     raise
                 raise ConflictError(conflict) from error
+            except SQLAlchemyError:
+                self._broken = True
+                raise
+
+    async def _all(
+        self,
+        decode: Callable[[AnyRow], T],
+        statement: Executable,
+        parameters: Mapping[str, Any] | None = None,
+    ) -> list[T]:
+        try:
+            return await super()._all(decode, statement, parameters)
+        except StorageError:
+            self._broken = True
+            raise
+
+    def check_unbroken(self) -> None:
+        """Raise StorageError where a statement has failed: PostgreSQL would keep nothing and call it a commit."""
+        if self._broken:
+            raise StorageError("A statement of this transaction has failed, so nothing of it is kept.")
 
     async def put_node(self, node: Node) -> None:
         """Insert or replace a node; ConflictError when another node has its name or key."""
@@ -116,12 +116,12 @@ class SqlWriter(SqlReader):
         if stored is not None:
             NODE_MACHINE.check(stored.state, node.state, node.name)
         conflict = f"Another node has the name {node.name} or its key."
-        await self._execute(_PUT_NODE, encode_node(node), conflict)
+        await self._execute(self._upserts.put_node, encode_node(node), conflict)
 
     async def put_device(self, device: Device) -> None:
         """Insert or replace a device; ConflictError when its node is not known."""
         conflict = f"The device {device.id} belongs to a node that is not known: {device.node_id}."
-        await self._execute(_PUT_DEVICE, encode_device(device), conflict)
+        await self._execute(self._upserts.put_device, encode_device(device), conflict)
 
     async def put_workload(self, workload: Workload) -> None:
         """Insert or replace a workload; ConflictError when another one, not deleted, has its name.
@@ -135,7 +135,9 @@ class SqlWriter(SqlReader):
         if stored is not None and workload.version < stored.version:
             raise ConflictError(f"The workload {stored.name} has moved on to version {stored.version}.")
         conflict = f"Another workload has the name {workload.name}."
-        await self._execute(_PUT_WORKLOAD, encode_workload(self._sealing.close_workload(workload)), conflict)
+        await self._execute(
+            self._upserts.put_workload, encode_workload(self._sealing.close_workload(workload)), conflict
+        )
 
     async def put_placement(self, placement: Placement) -> None:
         """Insert or replace a placement; a final one gives its claims back in the same transaction."""
@@ -143,7 +145,7 @@ class SqlWriter(SqlReader):
         if stored is not None:
             PLACEMENT_MACHINE.check(stored.state, placement.state, placement.id)
         conflict = f"The workload or the node of the placement {placement.id} is not known."
-        await self._execute(_PUT_PLACEMENT, encode_placement(placement), conflict)
+        await self._execute(self._upserts.put_placement, encode_placement(placement), conflict)
         if stored is not None and not placement.live:
             await self._execute(_RELEASE, {"placement": placement.id})
 
@@ -153,7 +155,7 @@ class SqlWriter(SqlReader):
         if stored is not None:
             JOB_MACHINE.check(stored.state, job.state, job.id)
         conflict = f"The workload or the placement of the job {job.id} is not known."
-        await self._execute(_PUT_JOB, encode_job(job), conflict)
+        await self._execute(self._upserts.put_job, encode_job(job), conflict)
 
     async def claim(self, claim: Claim) -> None:
         """Take a claim by one conditional insert.
@@ -215,7 +217,9 @@ class SqlWriter(SqlReader):
 
     async def first_time(self, scope: str, key: str) -> bool:
         """Remember ``key`` in ``scope``; False when it is among the last `KEPT_KEYS` of that scope already."""
-        position = (await self._execute(_REMEMBER, {"scope": scope, "key": key})).scalar_one_or_none()
+        position = (
+            await self._execute(self._upserts.remember, {"scope": scope, "key": key})
+        ).scalar_one_or_none()
         if position is None:
             return False
         if position > KEPT_KEYS:
