@@ -16,7 +16,7 @@ import pytest
 from gpupool.core.errors import InvalidInputError
 from gpupool.recompute.proxy.systemd import kept_for_us
 from polling import eventually
-from proxy_program import DROP_IN, Load, Program, program
+from proxy_program import COMMAND, DROP_IN, Load, Program, ask_http, program
 from proxy_stage import FrameNode, HttpNode, frame, nodes, read_frame
 
 # Descriptors from 3 on, and the own pid, as a program that systemd starts finds them.
@@ -36,9 +36,15 @@ os.environ["LISTEN_FDS"], os.environ["LISTEN_PID"] = str(len(kept)), str(os.getp
 class Keeper:
     """Keeps sockets while no proxy runs."""
 
-    def __init__(self, folder: Path) -> None:
-        self.listener = socket.create_server(("127.0.0.1", 0), backlog=512)
-        self.port = self.listener.getsockname()[1]
+    def __init__(self, folder: Path, at: Path | None = None) -> None:
+        """``at``: the path of a Unix socket, in place of a port."""
+        if at is None:
+            self.listener = socket.create_server(("127.0.0.1", 0), backlog=512)
+        else:
+            self.listener = socket.socket(socket.AF_UNIX)
+            self.listener.bind(str(at))
+            self.listener.listen(512)
+        self.port = 0 if at is not None else self.listener.getsockname()[1]
         self.said: list[str] = []
         self.stored: list[tuple[str, int]] = []
         self._path = str(folder / "notify")
@@ -62,7 +68,7 @@ class Keeper:
                 self.stored.remove(pair)
 
     @asynccontextmanager
-    async def proxy(self, *arguments: str) -> AsyncIterator[Program]:
+    async def proxy(self, *arguments: str, code: str = DROP_IN) -> AsyncIterator[Program]:
         passed = [self.listener.fileno(), *(one for _, one in self.stored)]
         environment = os.environ | {
             "NOTIFY_SOCKET": self._path,
@@ -70,7 +76,7 @@ class Keeper:
             "TEST_KEPT": " ".join(map(str, passed)),
         }
         asyncio.get_running_loop().add_reader(self._notify, self.read)
-        async with program(BEGIN + DROP_IN, *arguments, env=environment, pass_fds=passed) as started:
+        async with program(BEGIN + code, *arguments, env=environment, pass_fds=passed) as started:
             yield started
 
     def close(self) -> None:
@@ -136,6 +142,30 @@ async def test_a_client_that_was_kept_sees_the_end_when_the_proxy_ends_it(
                 writer.write(b"\xff\xff\xff\x00")
                 assert await reader.read() == b""
                 writer.transport.abort()
+    finally:
+        keeper.close()
+
+
+async def test_a_harvester_that_keeps_its_connection_to_the_sidecar_does_not_notice_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUPOOL_HOME", str(tmp_path / "home"))
+    path, node = tmp_path / "s", HttpNode()
+    keeper = Keeper(tmp_path, path)
+    try:
+        async with nodes(node):
+            given = ("recompute", "proxy", "--unix", str(path), "-n", node.address)
+            streams = await asyncio.open_unix_connection(path)
+            for number in range(3):
+                async with keeper.proxy(*given, code=COMMAND) as now:
+                    await now.says(f"listening at {path}", now.out)
+                    await now.says("node_found")
+                    await ask_http(streams, number)
+                    now.process.send_signal(signal.SIGTERM)
+                    assert await now.ended() == 0
+                    await eventually(lambda: len(keeper.stored) == 1, 20, "the connection being kept")
+            streams[1].transport.abort()
+            assert path.exists()
     finally:
         keeper.close()
 
