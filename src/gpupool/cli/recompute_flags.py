@@ -115,6 +115,7 @@ def start(listen: ListenOptions, **given: object) -> None:
 
     from gpupool.contracts.problems import describe
     from gpupool.core.errors import InvalidInputError
+    from gpupool.core.standard_streams import outlive_failures
     from gpupool.recompute.server.cards import CardChoices
     from gpupool.recompute.server.main import run
     from gpupool.recompute.server.settings import RecomputeServerSettings
@@ -135,6 +136,7 @@ def start(listen: ListenOptions, **given: object) -> None:
         raise InvalidInputError(
             f"The recompute server's settings are not valid: {describe(error)}."
         ) from error
+    outlive_failures()
     run(settings, choices)
 
 

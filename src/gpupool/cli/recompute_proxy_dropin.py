@@ -9,6 +9,7 @@ import sys
 from gpupool.cli.original_programs import yield_to_original
 from gpupool.cli.recompute_proxy_process import fail, leave_out, serve
 from gpupool.core.errors import GpupoolError
+from gpupool.core.standard_streams import open_missing
 
 PORT_HELP = "Port to listen on [11989]; 0 takes a free one."
 TAKEOVER_HELP = (
@@ -19,6 +20,7 @@ NODE_HELP = "A server to forward to; port 11989 where none is given. May be repe
 
 def main() -> None:
     """Be ``chia_recompute_proxy``: the same flags, the same lines, exit code 2 where no server is named."""
+    open_missing()
     yield_to_original("chia_recompute_proxy", sys.argv[1:], "gpupool recompute proxy")
     given = _parser().parse_args()
     leave_out()

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Final, NoReturn, cast
 
 from gpupool.core.errors import GpupoolError
+from gpupool.core.standard_streams import outlive_failures
 
 if TYPE_CHECKING:
     from gpupool.recompute.proxy.settings import ProxySettings
@@ -53,6 +54,7 @@ def serve(settings: "ProxySettings") -> None:
     """Serve until stopped; a fault is told as by every command, and ends with its exit code."""
     from gpupool.recompute.proxy.main import run
 
+    outlive_failures()
     try:
         run(settings, say)
     except GpupoolError as error:

@@ -13,6 +13,7 @@ from gpupool.cli import recompute_flags as flags
 from gpupool.cli.original_programs import yield_to_original
 from gpupool.cli.shared_options import takes_groups
 from gpupool.core.errors import GpupoolError
+from gpupool.core.standard_streams import open_missing
 
 NAME = "chia_recompute_server"
 app = typer.Typer(
@@ -38,6 +39,7 @@ def serve(
 
 def main() -> None:
     """Run the command; print a fault as what happened and what to do next, and exit with its code."""
+    open_missing()
     try:
         yield_to_original(NAME, sys.argv[1:], "gpupool recompute serve")
         app(prog_name=NAME)

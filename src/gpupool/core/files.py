@@ -14,6 +14,7 @@ from typing import Any, Final
 from gpupool.core import failpoints
 from gpupool.core.errors import EnvironmentProblemError
 
+_NO_WAITING: Final[int] = getattr(os, "O_NONBLOCK", 0)
 _UNFINISHED: Final = re.compile(r"[0-9a-f]{12}")
 
 
@@ -93,6 +94,8 @@ def write_private_json(path: Path, value: object) -> None:
 def read_json(path: Path) -> Any | None:
     """Return the parsed content, or None where the file is missing or was never finished."""
     try:
-        return json.loads(path.read_text())
+        # A pipe in its place is read as what it is, instead of being waited for.
+        with open(path, opener=lambda name, flags: os.open(name, flags | _NO_WAITING)) as file:
+            return json.load(file)
     except (FileNotFoundError, ValueError, RecursionError):
         return None

@@ -32,12 +32,15 @@ from gpupool.recompute.proxy.sources import NodesFile, take_feed, wishes_of_argu
 from gpupool.recompute.proxy.systemd import Kept, Notifier, Store, forget_clients, kept_for_us
 from gpupool.recompute.proxy.takeover import Takeover, adopt_client, ask_for_socket
 from gpupool.recompute.proxy.watching import NodeWatch, is_own_address
+from gpupool.recompute.server.ending import end_within
 
 if TYPE_CHECKING:
     from gpupool.contracts.feed_client import FeedFollower
 
 ROLE: Final = "recompute proxy"
 VARIABLES: Final = "GPUPOOL_PROXY"
+_END_SECONDS: Final = 5.0
+"""For writing the history and closing what is open, after the last answer; a disk may hang."""
 log = structlog.get_logger(__name__)
 _Job = Coroutine[Any, Any, None]
 
@@ -153,8 +156,10 @@ async def _serve(start: Start, say: Callable[[str], None]) -> None:
             while not await _replaced(stop, core, door, {working, *adopting}):
                 if stop.is_set():
                     core.inheriting = False
+                    end_within(core.settings.drain_seconds + _END_SECONDS)
                     await _stop(core, door, notifier)
                     return
+            end_within(_END_SECONDS)
         finally:
             for task in adopting:
                 task.cancel()
@@ -170,6 +175,20 @@ def _say_where(settings: ProxySettings, core: ProxyCore, door: Door, say: Callab
     if door.local is not None:
         say(f"ReComputeProxy listening at {door.local.path}")
         log.info("proxy_listening", address=f"unix:{door.local.path}", instance=core.instance_id)
+
+
+async def _begin_unless(
+    stop: asyncio.Event, beginning: Coroutine[Any, Any, set["asyncio.Future[None]"]]
+) -> set["asyncio.Future[None]"] | None:
+    """Return what ``beginning`` does; None where ``stop`` comes first: the proxy that was asked to leave serves on."""
+    task, stopping = asyncio.ensure_future(beginning), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else None
+    finally:
+        task.cancel()
+        stopping.cancel()
+        await asyncio.gather(task, stopping, return_exceptions=True)
 
 
 async def _begin(

@@ -199,8 +199,8 @@ async def _answers(record: AdminRecord) -> bool:
                 return (await reader.readline()).split()[1:2] == [b"200"]
             finally:
                 writer.transport.abort()
-    except (OSError, ValueError, TimeoutError):
-        return False
+    except (OSError, ValueError, OverflowError, TimeoutError):
+        return False  # nobody, or what the record holds is no address
 
 
 def hooks_of(settings: "ProxySettings") -> "list[Hook]":

@@ -7,6 +7,7 @@ as its source says.
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
@@ -227,10 +228,11 @@ def _read(path: Path) -> dict[str, Order]:
         return _orders_of(read_json(path))
     except (InvalidInputError, AttributeError, KeyError, TypeError, OSError) as error:
         aside = path.with_suffix(".unreadable")
-        path.replace(aside)
+        with suppress(OSError):  # it stays where it is, and is told at each start
+            path.replace(aside)
         log.warning(
             "node_commands_put_aside",
-            path=str(aside),
+            path=str(path if path.exists() else aside),
             why=str(error),
             remedy="Give the commands again; until then only the proxy's other sources count.",
         )
