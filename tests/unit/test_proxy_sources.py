@@ -80,15 +80,57 @@ def test_a_file_is_followed_and_a_broken_one_changes_nothing(tmp_path: Path) -> 
             path.unlink()
         else:
             path.write_text(text)
-        followed.look()
+        look_twice(followed)
         assert set(directory.nodes) == {"a:11989", "b:11989", "c:1"}
     other = tmp_path / "new"
     other.write_text("b weight=3\nd\n")
     os.replace(other, path)
-    followed.look()
+    look_twice(followed)
     assert set(directory.nodes) == {"b:11989", "d:11989", "c:1"}
     assert directory.nodes["b:11989"] is kept
     assert kept.wish.weight == 3
+
+
+def look_twice(followed: NodesFile) -> None:
+    """A change is taken once it is seen to last."""
+    followed.look()
+    followed.look()
+
+
+def test_a_file_that_is_written_in_pieces_is_taken_when_it_is_whole(tmp_path: Path) -> None:
+    path, directory = tmp_path / "nodes", Directory()
+    path.write_text("a\nb\n")
+    followed = NodesFile(path, directory)
+    for written in ("", "a\n", "a\nb\n", "a\nb\nc\n"):
+        path.write_text(written)
+        followed.look()
+        assert set(directory.nodes) == {"a:11989", "b:11989"}
+    followed.look()
+    assert set(directory.nodes) == {"a:11989", "b:11989", "c:11989"}
+
+
+def test_a_file_that_lost_its_content_changes_nothing_and_one_that_says_so_is_empty(tmp_path: Path) -> None:
+    path, directory = tmp_path / "nodes", Directory()
+    path.write_text("a\n")
+    followed = NodesFile(path, directory)
+    path.write_text("")
+    look_twice(followed)
+    assert set(directory.nodes) == {"a:11989"}
+    path.write_text("# none for now\n")
+    look_twice(followed)
+    assert not directory.nodes
+
+
+def test_a_pipe_in_the_place_of_the_file_is_not_waited_for(tmp_path: Path) -> None:
+    path, directory = tmp_path / "nodes", Directory()
+    path.write_text("a\n")
+    followed = NodesFile(path, directory)
+    path.unlink()
+    os.mkfifo(path)
+    look_twice(followed)
+    assert set(directory.nodes) == {"a:11989"}
+    with pytest.raises(InvalidInputError, match="is no file"):
+        read_nodes_file(path)
 
 
 def test_the_feed_names_http_nodes_and_drains_those_that_end() -> None:

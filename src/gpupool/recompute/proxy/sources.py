@@ -4,6 +4,7 @@ A source that cannot be read changes nothing: the last view stays in force.
 """
 
 import asyncio
+import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -87,8 +88,12 @@ def _wish(words: list[str], default: Trust) -> NodeWish:
 def read_nodes_file(path: Path, trust: Trust | None = None) -> list[NodeWish]:
     """Return the nodes that a file names; raise InvalidInputError where it cannot be read or is not valid."""
     try:
-        if path.stat().st_size > MOST_FILE_BYTES:
+        found = path.stat()
+        if found.st_size > MOST_FILE_BYTES:
             raise InvalidInputError(f"The list of nodes {path} is larger than {MOST_FILE_BYTES} bytes.")
+        if not stat.S_ISREG(found.st_mode):
+            # Reading a pipe or a device may take for ever.
+            raise InvalidInputError(f"The list of nodes {path} is no file.")
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
@@ -100,12 +105,16 @@ def read_nodes_file(path: Path, trust: Trust | None = None) -> list[NodeWish]:
 
 
 class NodesFile:
-    """Follows a file; `run` goes on until cancelled."""
+    """Follows a file; `run` goes on until cancelled.
+
+    A change is taken once the file has stayed as it is from one look to the next: some editors write in pieces, and half
+    a list would take half of the nodes out. A file without a byte is what an editor leaves on a full disk.
+    """
 
     def __init__(self, path: Path, directory: Directory) -> None:
         self._path = path
         self._directory = directory
-        self._stamp = _stamp(path)
+        self._stamp = self._seen = _stamp(path)
         directory.replace("file", read_nodes_file(path, directory.default_trust))
 
     async def run(self) -> None:
@@ -115,13 +124,18 @@ class NodesFile:
             self.look()
 
     def look(self) -> None:
-        """Take the file if it has changed; one that is gone or not valid is told and changes nothing."""
-        stamp = _stamp(self._path)
-        if stamp == self._stamp:
+        """Take the file if it has changed; one that is gone, empty or not valid is told and changes nothing."""
+        before, self._seen = self._seen, _stamp(self._path)
+        if self._seen == self._stamp or self._seen != before:
             return
-        self._stamp = stamp
+        self._stamp = self._seen
         try:
             wishes = read_nodes_file(self._path, self._directory.default_trust)
+            if self._stamp is not None and self._stamp[1] == 0:
+                raise InvalidInputError(
+                    f"The list of nodes {self._path} is empty.",
+                    remedy="Write it again; one that is to name no node holds a line that begins with #.",
+                )
         except GpupoolError as error:
             log.warning("nodes_file_ignored", why=error.message, remedy=error.remedy)
             return

@@ -17,6 +17,8 @@ from gpupool.recompute.addresses import Address, format_address, parse_address
 
 _MARK: Final = "# kept by gpupool recompute serve --external"
 
+_NOBODY: Final = "# no server is registered"
+
 
 class NodeList:
     """The line of one server in one list."""
@@ -54,7 +56,8 @@ class NodeList:
                 lines = text.splitlines()
                 yield lines
                 if lines != text.splitlines():
-                    self._replace("".join(f"{line}\n" for line in lines))
+                    # A proxy takes a list without a byte for one that was lost.
+                    self._replace("".join(f"{line}\n" for line in lines or [_NOBODY]))
         except (OSError, UnicodeDecodeError) as error:
             raise EnvironmentProblemError(
                 f"The list of nodes {self._path} cannot be changed: {error}.",
