@@ -28,6 +28,7 @@ from gpupool.cli import (
 from gpupool.cli.invocation import as_typed
 from gpupool.cli.up import command as up
 from gpupool.core.errors import GpupoolError, InvalidInputError
+from gpupool.core.standard_streams import open_missing
 
 app = typer.Typer(
     name="gpupool",
@@ -92,6 +93,7 @@ def _is_text(given: str) -> bool:
 
 def main() -> None:
     """Run the command line; print a fault as what happened and what to do next, and exit with its code."""
+    open_missing()
     try:
         app(prog_name="gpupool")
     except GpupoolError as error:

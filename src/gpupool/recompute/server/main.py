@@ -69,9 +69,8 @@ def run(settings: RecomputeServerSettings, choices: CardChoices) -> None:
         )
     with bind(f"the {ROLE} server", settings.recompute_host, settings.recompute_port, VARIABLES) as listener:
         plans, lines = staff(settings, choices, find_cards(choices))
-        if not os.environ.get(KERNEL_CACHE):
-            os.environ[KERNEL_CACHE] = str(ensure_private_dir(settings.kernel_cache))
         set_up_logging(ROLE, settings.log_level)
+        _keep_kernels(settings)
         say(*lines)
         # The doorway waits for readable sockets, which the default loop of Windows cannot.
         with (
@@ -79,6 +78,16 @@ def run(settings: RecomputeServerSettings, choices: CardChoices) -> None:
             suppress(asyncio.CancelledError),
         ):
             runner.run(serve(settings, listener, plans, Suitability(choices.least_log_entries)))
+
+
+def _keep_kernels(settings: RecomputeServerSettings) -> None:
+    """Let workers keep compiled kernels; without a folder each start takes some ten seconds longer."""
+    if os.environ.get(KERNEL_CACHE):
+        return
+    try:
+        os.environ[KERNEL_CACHE] = str(ensure_private_dir(settings.kernel_cache))
+    except EnvironmentProblemError as error:
+        log.warning("kernels_not_kept", why=error.message, remedy=error.remedy)
 
 
 def staff(
@@ -219,7 +228,13 @@ def _keep_record(settings: RecomputeServerSettings, instance_id: str, port: int)
     record = ProcessRecord(
         role=ROLE, instance_id=instance_id, process=identify_self(), host=settings.recompute_host, port=port
     )
-    return record.write(ensure_private_dir(settings.folders.run))
+    try:
+        return record.write(ensure_private_dir(settings.folders.run))
+    except EnvironmentProblemError as error:
+        log.warning(
+            "no_record", why=error.message, remedy=f"{error.remedy} `gpupool status` misses this server."
+        )
+        return None
 
 
 def _remove_record(path: Path | None, instance_id: str) -> None:
