@@ -13,14 +13,17 @@ import typer
 from gpupool import __version__
 from gpupool.cli import (
     agent,
+    backup,
     chute,
     control,
     doctor,
     events,
     gateway,
     gpu,
+    harvester,
     node,
     recompute,
+    solver,
     status,
     support_bundle,
     uninstall,
@@ -44,6 +47,9 @@ app.command("doctor")(doctor.doctor)
 app.command("support-bundle")(support_bundle.support_bundle)
 app.command("uninstall")(uninstall.uninstall)
 app.command("events")(events.events)
+app.command("backup")(backup.backup)
+app.command("restore")(backup.restore)
+app.add_typer(backup.app, name="database")
 app.add_typer(chute.app, name="chute")
 app.add_typer(node.app, name="node")
 app.add_typer(gpu.app, name="gpu")
@@ -51,6 +57,8 @@ app.add_typer(control.app, name="control")
 app.add_typer(agent.app, name="agent")
 app.add_typer(gateway.app, name="gateway")
 app.add_typer(recompute.app, name="recompute")
+app.add_typer(harvester.app, name="harvester")
+app.add_typer(solver.app, name="solver")
 
 
 def _print_version(asked: bool) -> None:

@@ -156,12 +156,13 @@ def proxy(
         alert_url=alert_url,
         log_level=log_level.upper(),
         border=BorderFiles(tls_cert, tls_key, client_ca, client_tokens, require_tls),
-        trust=trust_of(_trust_words(node_tls, node_token_file, node_cert, node_key), Trust()),
+        trust=trust_of(trust_words(node_tls, node_token_file, node_cert, node_key), Trust()),
         check_answers=check_answers,
     )
     become_proxy(settings, sys.argv[1:])
 
 
-def _trust_words(tls: str | None, token: Path | None, cert: Path | None, key: Path | None) -> list[str]:
+def trust_words(tls: str | None, token: Path | None, cert: Path | None, key: Path | None) -> list[str]:
+    """Return options on how nodes are reached as the words that a file of nodes has for them."""
     given = {"tls": tls, "token-file": token, "cert": cert, "key": key}
     return [f"{name}={value}" for name, value in given.items() if value is not None]

@@ -12,10 +12,12 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from itertools import count
 from typing import IO, Any, Final
 
 from gpupool.core.errors import GpupoolError, InvalidInputError
+from gpupool.solvers.child import PACKAGE
 from gpupool.solvers.questions import SolveQuestion, UnsolvedError
 
 Checkpoint = Callable[[], None]
@@ -23,6 +25,14 @@ Checkpoint = Callable[[], None]
 _LOOK_SECONDS: Final = 0.05
 _START_SECONDS: Final = 60.0
 _ENDED: Final[dict[str, Any]] = {"ended": True}
+
+
+def installed_release() -> str | None:
+    """Return the release of chia_rs that is installed here, without loading it; None where there is none."""
+    try:
+        return version(PACKAGE)
+    except PackageNotFoundError:
+        return None
 
 
 class SolverLostError(GpupoolError):

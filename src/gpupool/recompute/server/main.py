@@ -39,10 +39,11 @@ from gpupool.recompute.server.ending import GRACE_SECONDS, end_within
 from gpupool.recompute.server.problems import refuse_head
 from gpupool.recompute.server.seat import SeatRules
 from gpupool.recompute.server.settings import RecomputeServerSettings
-from gpupool.recompute.server.solving import SolverDesk, installed_release, solver_worker
+from gpupool.recompute.server.solving import SolverDesk, solver_worker
 from gpupool.recompute.server.staffing import WorkerPlan, card_workers, cpu_worker, thread_advice
 from gpupool.recompute.server.suitability import Suitability
 from gpupool.recompute.server.work import WorkQueue
+from gpupool.solvers.solver import installed_release
 
 ROLE: Final = "recompute"
 VARIABLES: Final = "GPUPOOL_RECOMPUTE"

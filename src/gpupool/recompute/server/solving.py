@@ -7,7 +7,6 @@ request.
 """
 
 import asyncio
-from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 import structlog
@@ -21,10 +20,10 @@ from gpupool.recompute.server.questions import read_solve_question
 from gpupool.recompute.server.rates import Work
 from gpupool.recompute.server.staffing import WorkerPlan
 from gpupool.recompute.server.work import WorkQueue
+from gpupool.solvers.child import PACKAGE
 from gpupool.solvers.questions import MAINNET_K, STRENGTH_RANGE, SolveQuestion
 
 log = structlog.get_logger(__name__)
-PACKAGE: Final = "chia_rs"
 ENGINE: Final = "gpupool.recompute.server.solver_engine:checked_engine"
 SHARE: Final = 335 / (335 + 1024)
 """Of a core that a solver gets while a look-up wants it too, as Linux weighs niceness 5 against 0."""
@@ -46,14 +45,6 @@ class NoSolverError(UnsupportedError):
     default_remedy = (
         "Install the farmer's release there (pip install 'gpupool[solver]' chia_rs==0.48.0), restart it."
     )
-
-
-def installed_release() -> str | None:
-    """Return the release of chia_rs that is installed, without loading it."""
-    try:
-        return version(PACKAGE)
-    except PackageNotFoundError:
-        return None
 
 
 def solver_worker(solvers: int) -> WorkerPlan:

@@ -1,0 +1,130 @@
+"""``gpupool solver``: v2 plots of stock Chia farmers, completed by the pool's servers."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpupool.cli.recompute_proxy import NODES_FILE_HELP
+
+app = typer.Typer(help="Have partial proofs of v2 plots solved for stock Chia farmers.", no_args_is_help=True)
+
+
+@app.callback()
+def root() -> None:
+    """Have partial proofs of v2 plots solved for stock Chia farmers."""
+
+
+@app.command()
+def serve(
+    *,
+    node: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--node",
+            "-n",
+            metavar="HOST[:PORT]",
+            help="A recompute server with chia_rs; repeat, or with commas.",
+        ),
+    ] = None,
+    nodes_file: Annotated[Path | None, typer.Option(help=NODES_FILE_HELP)] = None,
+    control: Annotated[
+        str | None, typer.Option(metavar="URL", help="Control, whose recompute servers are used.")
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with the token for control's feed [keys/service.token].")
+    ] = None,
+    port: Annotated[
+        int,
+        typer.Option(
+            "--port", "-p", min=0, max=65535, envvar="GPUPOOL_SOLVER_PORT", help="Port for farmers."
+        ),
+    ] = 8666,
+    host: Annotated[
+        str,
+        typer.Option(
+            envvar="GPUPOOL_SOLVER_HOST",
+            help="Address to listen on; others than loopback open it to the network.",
+        ),
+    ] = "127.0.0.1",
+    admin_port: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=65535,
+            envvar="GPUPOOL_SOLVER_ADMIN_PORT",
+            help="Loopback port of /metrics and /v1/front.",
+        ),
+    ] = 8668,
+    allow: Annotated[
+        list[str] | None, typer.Option(metavar="NODE_ID", help="A farmer that may ask; repeat for more.")
+    ] = None,
+    allow_file: Annotated[
+        Path | None, typer.Option(help="A watched file of node ids, one a line, # for remarks.")
+    ] = None,
+    allow_local: Annotated[bool, typer.Option(help="Let every farmer on this machine ask.")] = True,
+    chia_rs: Annotated[
+        str, typer.Option(metavar="RELEASE", help="Of the farmers; Chia 2.7.5 has the default one.")
+    ] = "0.48.0",
+    network: Annotated[str, typer.Option(help="Of the farmers.")] = "mainnet",
+    deadline: Annotated[
+        float, typer.Option(metavar="SECONDS", help="All the time of a partial proof; 28 s is the limit.")
+    ] = 25.0,
+    drain: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Time for partial proofs under way at a stop.")
+    ] = 25.0,
+    node_tls: Annotated[
+        str | None,
+        typer.Option(
+            metavar="system|CA_FILE|sha256:HEX", help="Reach workers over TLS; see `recompute proxy`."
+        ),
+    ] = None,
+    node_token_file: Annotated[
+        Path | None, typer.Option(help="File whose first line is the token for workers; mode 0600.")
+    ] = None,
+    node_cert: Annotated[Path | None, typer.Option(help="Certificate (PEM) to show to workers.")] = None,
+    node_key: Annotated[Path | None, typer.Option(help="Key of that certificate (PEM); mode 0600.")] = None,
+    log_level: Annotated[str, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
+) -> None:
+    """Be the one solver of many farmers: each partial proof goes to the worker that will finish first.
+
+    A worker that fails or keeps silent costs a second try, not a block. Farmers connect with `gpupool solver attach`.
+
+    Examples:
+
+      gpupool solver serve -n 192.168.1.5 -n 192.168.1.6
+
+      gpupool solver serve --host 0.0.0.0 --nodes-file /etc/gpupool/solvers --allow-file /etc/gpupool/farmers
+    """
+    from gpupool.cli.recompute_proxy import trust_words
+    from gpupool.recompute.proxy.trust import Trust, trust_of
+    from gpupool.recompute.solver_front.main import run
+    from gpupool.recompute.solver_front.settings import FrontSettings
+
+    run(
+        FrontSettings(
+            host=host,
+            port=port,
+            admin_port=admin_port,
+            nodes=tuple(node or ()),
+            nodes_file=nodes_file,
+            control_url=control,
+            control_token_file=token_file,
+            trust=trust_of(trust_words(node_tls, node_token_file, node_cert, node_key), Trust()),
+            allow=tuple(allow or ()),
+            allow_file=allow_file,
+            allow_local=allow_local,
+            network=network,
+            release=chia_rs,
+            limit_seconds=deadline,
+            drain_seconds=drain,
+            log_level=log_level.upper(),
+        ),
+        _say,
+    )
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()

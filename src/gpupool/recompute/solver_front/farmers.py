@@ -1,0 +1,166 @@
+"""The connections of farmers: let in, greeted, listened to, and answered, each within its limits."""
+
+import asyncio
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+from aiohttp import WSCloseCode, WSMsgType, web
+
+from gpupool import __version__
+from gpupool.recompute.solver_front.wire import (
+    MESSAGE_LIMIT,
+    Handshake,
+    Kind,
+    Message,
+    NodeType,
+    Solution,
+    Solve,
+    WireError,
+)
+
+HANDSHAKE_SECONDS: Final = 10.0
+HEARTBEAT_SECONDS: Final = 30.0
+MOST_CONNECTIONS: Final = 256
+MOST_OF_ONE: Final = 8
+"""Connections with one node id: a farmer that lost one, or several that share a certificate."""
+MOST_QUESTIONS: Final = 64
+"""Of one connection that wait for an answer; the next one is not taken."""
+CLOSE_SECONDS: Final = 2.0
+_PROTOCOL: Final = re.compile(r"[0-9]{1,4}(\.[0-9]{1,4}){1,3}")
+log = structlog.get_logger(__name__)
+
+
+class GreetingError(Exception):
+    """The other side is no farmer of this network, or does not greet."""
+
+
+@dataclass(slots=True, eq=False)
+class Farmer:
+    """One connection."""
+
+    node_id: str
+    host: str
+    socket: web.WebSocketResponse
+    software: str = ""
+    waiting: int = 0
+    """Its questions that are not answered yet."""
+    answered: int = 0
+
+    @property
+    def name(self) -> str:
+        """What log lines call it."""
+        return f"{self.node_id[:16]} ({self.host})"
+
+    async def send(self, message: Message) -> bool:
+        """Send; False where the connection is gone."""
+        if self.socket.closed:
+            return False
+        try:
+            await self.socket.send_bytes(message.encode())
+        except ConnectionError:
+            return False
+        return True
+
+
+@dataclass(slots=True)
+class Farmers:
+    """All connections."""
+
+    network: str
+    port: int
+    """That the front listens on, as the handshake tells it."""
+    connected: list[Farmer] = field(default_factory=list)
+
+    def has_room(self, node_id: str) -> bool:
+        """Tell whether another connection of a node may come in."""
+        of_one = sum(farmer.node_id == node_id for farmer in self.connected)
+        return len(self.connected) < MOST_CONNECTIONS and of_one < MOST_OF_ONE
+
+    async def serve(self, farmer: Farmer, take: Callable[[Farmer, Message, Solve], None]) -> None:
+        """Greet and listen until the connection ends; ``take`` gets each question."""
+        try:
+            async with asyncio.timeout(HANDSHAKE_SECONDS):
+                await self._greet(farmer)
+        except (GreetingError, WireError, TimeoutError) as error:
+            why = str(error) or f"it did not greet within {HANDSHAKE_SECONDS:g} s"
+            log.warning("farmer_not_understood", farmer=farmer.name, node_id=farmer.node_id, why=why)
+            await farmer.socket.close(code=WSCloseCode.PROTOCOL_ERROR)
+            return
+        self.connected.append(farmer)
+        log.info("farmer_connected", farmer=farmer.name, node_id=farmer.node_id, software=farmer.software)
+        try:
+            await self._listen(farmer, take)
+        finally:
+            self.connected.remove(farmer)
+            log.info("farmer_left", farmer=farmer.name, answered=farmer.answered, waiting=farmer.waiting)
+
+    async def answer(self, farmer: Farmer, asked: Message, solution: Solution) -> bool:
+        """Send an answer to whoever asked, or to the same node where it has connected anew; False: it is gone."""
+        message = Message(Kind.SOLUTION, asked.number, solution.encode())
+        same = [other for other in self.connected if other.node_id == farmer.node_id and other is not farmer]
+        for receiver in (farmer, *reversed(same)):
+            if await receiver.send(message):
+                receiver.answered += 1
+                return True
+        return False
+
+    async def close(self) -> None:
+        """Say goodbye to everybody."""
+        await asyncio.gather(
+            *(farmer.socket.close(code=WSCloseCode.GOING_AWAY) for farmer in list(self.connected)),
+            return_exceptions=True,
+        )
+
+    async def _greet(self, farmer: Farmer) -> None:
+        message = await _received(farmer)
+        if message is None:
+            raise GreetingError("it left without a greeting")
+        if message.kind != Kind.HANDSHAKE:
+            raise GreetingError(f"its first message is of kind {message.kind} instead of a handshake")
+        heard = Handshake.decode(message.body)
+        if heard.node_type != NodeType.FARMER:
+            raise GreetingError(
+                f"it is a node of type {heard.node_type}, and only farmers (3) have questions"
+            )
+        if heard.network != self.network:
+            raise GreetingError(
+                f"its network is {heard.network[:60]!r}, and this front serves {self.network!r}"
+            )
+        if not _PROTOCOL.fullmatch(heard.protocol):
+            raise GreetingError(f"{heard.protocol[:40]!r} is no version of the protocol")
+        farmer.software = "".join(letter for letter in heard.software[:60] if letter.isprintable())
+        # A farmer compares the version with its own.
+        ours = Handshake(self.network, heard.protocol, f"gpupool-{__version__}", self.port, NodeType.SOLVER)
+        await farmer.send(Message(Kind.HANDSHAKE, message.number, ours.encode()))
+
+    async def _listen(self, farmer: Farmer, take: Callable[[Farmer, Message, Solve], None]) -> None:
+        try:
+            while (message := await _received(farmer)) is not None:
+                if message.kind == Kind.ERROR:
+                    log.warning("farmer_told_an_error", farmer=farmer.name)
+                else:
+                    take(farmer, message, _question(message))
+        except WireError as error:
+            log.warning("farmer_not_understood", farmer=farmer.name, node_id=farmer.node_id, why=str(error))
+            await farmer.socket.close(code=WSCloseCode.PROTOCOL_ERROR)
+
+
+def _question(message: Message) -> Solve:
+    if message.kind != Kind.SOLVE:
+        raise WireError(f"messages of kind {message.kind} are not for a solver")
+    return Solve.decode(message.body)
+
+
+async def _received(farmer: Farmer) -> Message | None:
+    """Return the next message, None at the end of the connection; raises WireError."""
+    message = await farmer.socket.receive()
+    if message.type is WSMsgType.BINARY:
+        return Message.decode(message.data)
+    if message.type in {WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED}:
+        return None
+    if message.type is WSMsgType.ERROR:
+        raise WireError(f"it is too long (more than {MESSAGE_LIMIT} bytes) or no websocket message")
+    raise WireError("it is text, and only bytes are understood")
