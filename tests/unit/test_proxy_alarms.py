@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from gpupool.core.errors import BusyError
+from gpupool.notify.hooks import HookError
 from gpupool.recompute.proxy import alarms as module
 from gpupool.recompute.proxy.alarms import DISTANCE_SECONDS, GROUP_SECONDS, HOLDS, Alarms, Event, Outbox
-from gpupool.recompute.proxy.alert_hooks import HookError
 from gpupool.recompute.proxy.alert_rules import (
     CLIENT_SILENT,
     HARVESTER_LOST,

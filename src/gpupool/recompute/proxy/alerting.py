@@ -18,8 +18,8 @@ import structlog
 
 from gpupool.core.errors import BusyError
 from gpupool.core.ids import new_id
+from gpupool.notify.hooks import Hook, HookError
 from gpupool.recompute.proxy.alarms import Alarms, Event, Outbox
-from gpupool.recompute.proxy.alert_hooks import Hook, HookError
 from gpupool.recompute.proxy.alert_rules import Troubles
 
 MOST_WAITING: Final = 16

@@ -26,7 +26,7 @@ from gpupool.recompute.proxy.report import Report
 from gpupool.recompute.proxy.state_folder import open_folder, remove_folder
 
 if TYPE_CHECKING:
-    from gpupool.recompute.proxy.alert_hooks import Hook
+    from gpupool.notify.hooks import Hook
     from gpupool.recompute.proxy.proxying import ProxyCore
     from gpupool.recompute.proxy.settings import ProxySettings
 
@@ -207,7 +207,7 @@ def hooks_of(settings: "ProxySettings") -> "list[Hook]":
     """Return the alert hooks that the settings name; raise InvalidInputError where one can't be used."""
     if not (settings.alert_command or settings.alert_url):
         return []
-    from gpupool.recompute.proxy.alert_hooks import CommandHook, UrlHook
+    from gpupool.notify.hooks import CommandHook, UrlHook
 
     hooks: list[Any] = []
     if settings.alert_command is not None:

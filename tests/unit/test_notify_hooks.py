@@ -12,7 +12,7 @@ import pytest
 
 from certificates import Authority
 from gpupool.core.errors import InvalidInputError
-from gpupool.recompute.proxy.alert_hooks import CommandHook, HookError, UrlHook
+from gpupool.notify.hooks import CommandHook, HookError, UrlHook
 from polling import eventually
 
 MESSAGE = json.dumps({"text": "node down"}).encode() + b"\n"
