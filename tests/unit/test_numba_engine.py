@@ -9,7 +9,7 @@ import mainnet
 from gpupool.core.errors import DeadlineError, InvalidInputError, UnsupportedError
 from gpupool.pos.costs import cost
 from gpupool.pos.layout import layout
-from gpupool.pos.quality import proof_pair
+from gpupool.pos.quality import plot_order, proof_pair
 from gpupool.pos.truncation import truncate, truncate_twice
 from gpupool.recompute.demo import KnownProof
 from gpupool.recompute.server.engine import WrongAnswerError
@@ -42,6 +42,14 @@ def engine() -> NumbaEngine:
 def test_proofs_and_qualities_are_found_by_level_or_by_bits(engine: NumbaEngine, bits: int) -> None:
     assert engine.proof(proof_question(PROOF, bits), go_on) == PROOF.xs
     assert engine.quality(quality_question(PROOF, bits), go_on) == proof_pair(PROOF.xs, PROOF.challenge)
+
+
+def test_a_proof_is_found_from_what_a_plot_stores(engine: NumbaEngine) -> None:
+    """A plot sorts its tables, so siblings come in either order; this is how a stock harvester asks."""
+    stored = truncate(plot_order(PROOF.xs), 16)
+    assert stored != truncate(PROOF.xs, 16)
+    for challenge in (PROOF.challenge, None):
+        assert engine.proof(Question(PROOF.plot_id, 1, stored, challenge, 32), go_on) == PROOF.xs
 
 
 def test_plots_of_33_bits_are_answered(engine: NumbaEngine) -> None:

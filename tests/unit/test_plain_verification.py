@@ -12,7 +12,7 @@ from gpupool.pos.errors import InvalidProofError
 from gpupool.pos.lanes import hash_all, pack, unpack
 from gpupool.pos.line_points import encode
 from gpupool.pos.plain_verification import check_proof, check_quality
-from gpupool.pos.quality import proof_pair
+from gpupool.pos.quality import plot_order, proof_pair
 from gpupool.pos.truncation import truncate
 from gpupool.recompute.demo import KnownProof
 from gpupool.recompute.proxy.judging import PROOF, QUALITY, RIGHT, UNKNOWN, WRONG, verdict
@@ -34,6 +34,8 @@ def quality_of(known: KnownProof) -> tuple[int, tuple[int, int]]:
 def test_real_proofs_and_qualities_pass(known: KnownProof) -> None:
     check_proof(known.plot_id, 32, BITS, truncate(known.xs, BITS), known.xs, known.challenge)
     check_proof(known.plot_id, 32, BITS, truncate(known.xs, BITS), known.xs, None)
+    stored = truncate(plot_order(known.xs), BITS)
+    check_proof(known.plot_id, 32, BITS, stored, known.xs, known.challenge)
     line_point, pair = quality_of(known)
     check_quality(known.plot_id, 32, BITS, line_point, pair, known.challenge)
 

@@ -5,8 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mainnet
+from gpupool.contracts.recompute import hexadecimal
 from gpupool.pos.errors import InvalidProofError
-from gpupool.pos.quality import proof_pair
+from gpupool.pos.parameters import dropped_bits
+from gpupool.pos.quality import plot_order, proof_pair
+from gpupool.pos.truncation import truncate
 from gpupool.recompute.client.questions import Question, question_of
 from gpupool.recompute.client.verifying import Verifier
 from gpupool.recompute.demo import KnownProof, proof_request, quality_request
@@ -31,6 +34,8 @@ def test_every_right_answer_passes(verifier: Verifier, level: int) -> None:
         verifier.check(question_of(proof_request(proof, level)), proof.xs)
         bare = proof_request(proof, level).model_copy(update={"challenge": None})
         verifier.check(question_of(bare), proof.xs)
+        stored = hexadecimal(truncate(plot_order(proof.xs), dropped_bits(level)))
+        verifier.check(question_of(bare.model_copy(update={"line_points": stored})), proof.xs)
         verifier.check(*quality(proof, level))
 
 

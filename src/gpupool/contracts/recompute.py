@@ -57,7 +57,10 @@ class ProofRequest(_Request):
     """Recover a full proof."""
 
     line_points: Annotated[list[LinePoint], Field(min_length=32, max_length=32)]
-    """Line points of the proof's 32 pairs after the low bits were dropped, pairs in proof order."""
+    """Line points of the proof's 32 pairs after the low bits were dropped, as a plot stores them.
+
+    Siblings may stand in either order in every table: a plot sorts them, and only recovery tells which one is left.
+    """
     challenge: Hash | None = None
     """Without it only the tables are checked, not whether the proof answers the challenge."""
 

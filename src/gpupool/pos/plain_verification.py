@@ -21,7 +21,7 @@ from gpupool.pos.parameters import (
     ROWS,
     TARGETS,
 )
-from gpupool.pos.truncation import truncate
+from gpupool.pos.truncation import stands_on
 
 _BLOCK_BITS: Final = 512
 _COLLATED_BEFORE: Final = 4
@@ -37,7 +37,7 @@ def check_proof(
     The question is a plot's ``line_points`` (32) after ``bits`` low bits were dropped; without a challenge (32 bytes)
     only the tables can be judged.
     """
-    if len(xs) != PROOF_LENGTH or truncate(xs, bits) != tuple(line_points):
+    if len(xs) != PROOF_LENGTH or not stands_on(xs, bits, line_points):
         raise InvalidProofError("The proof is not one for these line points.")
     f7 = _tables(plot_id, k, xs) >> EXTRA_BITS
     if challenge is not None and f7 != int.from_bytes(challenge, "big") >> (8 * len(challenge) - k):

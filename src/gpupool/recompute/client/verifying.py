@@ -10,7 +10,7 @@ from typing import Final
 from gpupool.core.errors import EnvironmentProblemError, InvalidInputError
 from gpupool.pos.errors import InvalidProofError
 from gpupool.pos.line_points import encode, line_point_limit, readings
-from gpupool.pos.truncation import truncate
+from gpupool.pos.truncation import stands_on
 from gpupool.recompute.client.questions import Question
 from gpupool.recompute.demo import known_proof
 
@@ -48,7 +48,7 @@ class Verifier:
             self._check_quality(question, numbers)
 
     def _check_proof(self, question: Question, xs: tuple[int, ...]) -> None:
-        if truncate(xs, question.bits) != question.line_points:
+        if not stands_on(xs, question.bits, question.line_points):
             raise InvalidProofError("The proof is not one for these line points.")
         if question.challenge is None:
             self._tables(question, xs)

@@ -16,7 +16,7 @@ from gpupool.pos.decompressor import Decompressor
 from gpupool.pos.errors import InvalidProofError
 from gpupool.pos.parameters import LEVELS, PLOT_SIZES
 from gpupool.pos.quality import proof_pair
-from gpupool.pos.truncation import truncate, truncate_twice
+from gpupool.pos.truncation import stands_on, truncate_twice
 from gpupool.pos.verification import verify_proof, verify_tables
 from gpupool.recompute.demo import known_proof, proof_request, quality_request
 from gpupool.recompute.server.engine import Capability, Checkpoint, Engine, WrongAnswerError
@@ -49,7 +49,7 @@ class NumbaEngine:
                 checkpoint,
                 question.k,
             )
-        if truncate(xs, question.bits) != question.line_points:
+        if not stands_on(xs, question.bits, question.line_points):
             raise WrongAnswerError
         try:
             if question.challenge is None:
