@@ -11,6 +11,7 @@ from gpupool.fleet.claims import Claim, ClaimMode
 from gpupool.fleet.devices import Device, DeviceKind
 from gpupool.fleet.events import Event
 from gpupool.fleet.jobs import Job
+from gpupool.fleet.join_tokens import JoinToken, digest_of
 from gpupool.fleet.nodes import Node
 from gpupool.fleet.placements import Placement
 from gpupool.fleet.ports.store import Writer
@@ -30,6 +31,12 @@ def a_node(**changes: Any) -> Node:
     node_id = new_id("node")
     values = {"id": node_id, "name": node_id, "public_key": f"key of {node_id}", "address": "10.0.0.7"}
     return Node(**{**values, "joined_at": NOON, "seen_at": NOON, **changes})
+
+
+def a_join_token(secret: str, **changes: Any) -> JoinToken:
+    """Return a token that is worth one join within half a minute after noon."""
+    values = {"id": new_id("jt"), "digest": digest_of(secret), "created_at": NOON, "expires_at": later(30)}
+    return JoinToken(**{**values, **changes})
 
 
 def a_device(node_id: str, **changes: Any) -> Device:

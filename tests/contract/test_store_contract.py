@@ -13,6 +13,7 @@ from fleet_samples import (
     a_device,
     a_full_spec,
     a_job,
+    a_join_token,
     a_node,
     a_placement,
     a_spec,
@@ -67,6 +68,9 @@ async def test_a_node_is_kept_whole_and_replaced(store: Store) -> None:
         runtimes=("process", "container"),
         session="s",
         boot_id="b",
+        region="de-fra",
+        short_ref="a100",
+        pinned=frozenset({"name", "hourly_usd"}),
     )
     async with store.write() as writer:
         await writer.put_node(node)
@@ -101,6 +105,44 @@ async def test_two_nodes_never_share_a_name_or_a_key(store: Store, field: str) -
     assert second.name in caught.value.message
     async with store.read() as view:
         assert list(await view.nodes()) == [first]
+
+
+async def test_name_and_key_are_free_again_once_their_node_is_removed(store: Store) -> None:
+    first = a_node()
+    gone = replace(first, state=NodeState.REMOVED, removed_at=later(5))
+    second = replace(first, id=a_node().id, joined_at=later(9))
+    async with store.write() as writer:
+        await writer.put_node(first)
+        await writer.put_node(gone)
+        assert await writer.node_by_key(first.public_key) == gone
+        await writer.put_node(second)
+    async with store.read() as view:
+        assert await view.node_by_key(first.public_key) == second
+        assert list(await view.nodes()) == [second]
+        assert list(await view.nodes(removed=True)) == [gone, second]
+    with pytest.raises(ImpossibleMoveError, match="removed"):
+        async with store.write() as writer:
+            await writer.put_node(replace(first, state=NodeState.READY))
+
+
+async def test_join_tokens_are_found_by_digest_spent_and_forgotten(store: Store) -> None:
+    young = a_join_token("two", created_at=later(9), expires_at=later(90), uses=3, revoked=True)
+    old = a_join_token("one", node_name="gpu-1", hourly_usd=1.5, region="us", short_ref="l4", created_by="me")
+    async with store.write() as writer:
+        assert await writer.join_tokens() == []
+        for token in (young, old):
+            await writer.put_join_token(token)
+        assert list(await writer.join_tokens()) == [old, young]
+        await writer.put_join_token(old.spent())
+    async with store.read() as view:
+        assert await view.join_token(old.digest) == old.spent()
+        assert await view.join_token("another") is None
+    with pytest.raises(ConflictError):
+        async with store.write() as writer:
+            await writer.put_join_token(replace(old, id=young.id + "x"))
+    async with store.write() as writer:
+        await writer.forget_join_tokens(later(60))
+        assert list(await writer.join_tokens()) == [young]
 
 
 async def test_devices_come_by_node_and_index(store: Store) -> None:

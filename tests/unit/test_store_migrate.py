@@ -26,11 +26,12 @@ from gpupool.store.tables import METADATA
 from polling import eventually
 
 LOCKS = Path("/proc/locks")
+NEXT = (*REVISIONS, "next")
 NEXT_STEP = """
 import sqlalchemy as sa
 from alembic import op
-revision = "0002"
-down_revision = "0001"
+revision = "next"
+down_revision = "{newest}"
 def upgrade():
     op.add_column("nodes", sa.Column("rack", sa.String()))
     op.execute("{last}")
@@ -49,7 +50,7 @@ def steps_with_a_next_one(folder: Path, last: str) -> Path:
     (scripts / "env.py").write_text((SCRIPTS / "env.py").read_text())
     for step in (SCRIPTS / "versions").glob("r*.py"):
         (scripts / "versions" / step.name).write_text(step.read_text())
-    (scripts / "versions" / "r0002_rack.py").write_text(NEXT_STEP.format(last=last))
+    (scripts / "versions" / "rnext_rack.py").write_text(NEXT_STEP.format(newest=NEWEST, last=last))
     return scripts
 
 
@@ -130,12 +131,12 @@ def test_an_older_database_is_copied_and_brought_up_to_date(tmp_path: Path) -> N
         connection.execute(
             "INSERT INTO events (kind, subject, at, data) VALUES ('a.b', 'x', '2026-01-01', '{}')"
         )
-    migrate(path, steps_with_a_next_one(tmp_path, "SELECT 1"), ("0001", "0002"))
+    migrate(path, steps_with_a_next_one(tmp_path, "SELECT 1"), NEXT)
     assert "rack" in columns(path, "nodes")
-    assert inspect(path, ("0001", "0002")).standing is Standing.CURRENT
+    assert inspect(path, NEXT).standing is Standing.CURRENT
     (copy,) = backups(path)
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
-    assert "0001" in copy.name
+    assert NEWEST in copy.name
     assert inspect(copy).standing is Standing.CURRENT
     assert "rack" not in columns(copy, "nodes")
     with closing(sqlite3.connect(copy)) as connection:
@@ -145,7 +146,7 @@ def test_an_older_database_is_copied_and_brought_up_to_date(tmp_path: Path) -> N
 def test_a_step_that_fails_leaves_the_old_schema(tmp_path: Path) -> None:
     path = new_database(tmp_path)
     with pytest.raises(StorageError, match="no such table: nowhere"):
-        migrate(path, steps_with_a_next_one(tmp_path, "DELETE FROM nowhere"), ("0001", "0002"))
+        migrate(path, steps_with_a_next_one(tmp_path, "DELETE FROM nowhere"), NEXT)
     assert "rack" not in columns(path, "nodes")
     assert inspect(path).standing is Standing.CURRENT
     assert len(backups(path)) == 1
@@ -154,7 +155,7 @@ def test_a_step_that_fails_leaves_the_old_schema(tmp_path: Path) -> None:
 def test_a_first_migration_that_fails_leaves_nothing_that_looks_ready(tmp_path: Path) -> None:
     path = tmp_path / "pool.db"
     with pytest.raises(StorageError, match="nowhere"):
-        migrate(path, steps_with_a_next_one(tmp_path, "DELETE FROM nowhere"), ("0001", "0002"))
+        migrate(path, steps_with_a_next_one(tmp_path, "DELETE FROM nowhere"), NEXT)
     assert inspect(path).standing is Standing.EMPTY
 
 

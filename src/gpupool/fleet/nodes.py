@@ -1,7 +1,8 @@
 """Nodes: the machines of the pool.
 
 ``joining -> verifying -> ready <-> unreachable``; locked and draining lie on top, set by a person. A node that
-flaps keeps its devices and its history: unreachable is a state, never a deletion.
+flaps keeps its devices and its history: unreachable is a state, never a deletion. Only a person removes a node; its
+record then stays for the history of its placements, while its name is free for another machine.
 """
 
 from dataclasses import dataclass, replace
@@ -22,16 +23,19 @@ class NodeState(StrEnum):
     READY = "ready"
     UNREACHABLE = "unreachable"
     """It has been silent longer than the limit, or control has restarted and not heard of it yet."""
+    REMOVED = "removed"
+    """A person has taken it out of the pool: its key is refused."""
 
 
 _S = NodeState
 NODE_MACHINE: Final = StateMachine(
     "node",
     {
-        _S.JOINING: frozenset({_S.VERIFYING, _S.UNREACHABLE}),
-        _S.VERIFYING: frozenset({_S.READY, _S.UNREACHABLE}),
-        _S.READY: frozenset({_S.UNREACHABLE, _S.VERIFYING}),
-        _S.UNREACHABLE: frozenset({_S.VERIFYING, _S.READY, _S.JOINING}),
+        _S.JOINING: frozenset({_S.VERIFYING, _S.UNREACHABLE, _S.REMOVED}),
+        _S.VERIFYING: frozenset({_S.READY, _S.UNREACHABLE, _S.REMOVED}),
+        _S.READY: frozenset({_S.UNREACHABLE, _S.VERIFYING, _S.REMOVED}),
+        _S.UNREACHABLE: frozenset({_S.VERIFYING, _S.READY, _S.JOINING, _S.REMOVED}),
+        _S.REMOVED: frozenset(),
     },
 )
 
@@ -61,6 +65,18 @@ class Node:
     boot_id: str = ""
     joined_at: datetime
     seen_at: datetime
+    region: str | None = None
+    """Where it stands, in the operator's words."""
+    short_ref: str | None = None
+    """GPU model that the operator announced; its devices tell what it has."""
+    pinned: frozenset[str] = frozenset()
+    """Fields that a person has set (``name``, ``hourly_usd``): the agent's own word on them no longer counts."""
+    removed_at: datetime | None = None
+
+    @property
+    def removed(self) -> bool:
+        """Whether a person has taken it out of the pool."""
+        return self.state is NodeState.REMOVED
 
     def moved(self, to: NodeState) -> "Node":
         """Return the node in state ``to``; raise ImpossibleMoveError where the machine refuses."""

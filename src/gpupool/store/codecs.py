@@ -17,6 +17,7 @@ from gpupool.fleet.claims import Claim, ClaimMode
 from gpupool.fleet.devices import Device, DeviceKind, ProofState
 from gpupool.fleet.events import Event
 from gpupool.fleet.jobs import Job, JobState
+from gpupool.fleet.join_tokens import JoinToken
 from gpupool.fleet.nodes import Node, NodeState
 from gpupool.fleet.placements import Placement, PlacementState
 from gpupool.fleet.ports.store import QueuedCommand
@@ -56,6 +57,10 @@ def decode_node(row: AnyRow) -> Node:
         joined_at,
         seen_at,
         _,
+        region,
+        short_ref,
+        pinned,
+        removed_at,
     ) = row
     return Node(
         id=key,
@@ -71,6 +76,10 @@ def decode_node(row: AnyRow) -> Node:
         boot_id=boot_id,
         joined_at=joined_at,
         seen_at=seen_at,
+        region=region,
+        short_ref=short_ref,
+        pinned=frozenset(pinned),
+        removed_at=removed_at,
     )
 
 
@@ -90,7 +99,43 @@ def encode_node(node: Node) -> dict[str, Any]:
         "boot_id": node.boot_id,
         "joined_at": node.joined_at,
         "seen_at": node.seen_at,
+        "region": node.region,
+        "short_ref": node.short_ref,
+        "pinned": sorted(node.pinned),
+        "removed_at": node.removed_at,
     }
+
+
+def decode_join_token(row: AnyRow) -> JoinToken:
+    """Return the token in a row of ``join_tokens``."""
+    (
+        key,
+        digest,
+        node_name,
+        hourly_usd,
+        region,
+        short_ref,
+        uses,
+        used,
+        revoked,
+        created_by,
+        created_at,
+        expires_at,
+    ) = row
+    return JoinToken(
+        id=key,
+        digest=digest,
+        node_name=node_name,
+        hourly_usd=hourly_usd,
+        region=region,
+        short_ref=short_ref,
+        uses=uses,
+        used=used,
+        revoked=revoked,
+        created_by=created_by,
+        created_at=created_at,
+        expires_at=expires_at,
+    )
 
 
 def decode_device(row: AnyRow) -> Device:

@@ -16,7 +16,8 @@ from gpupool.fleet.claims import Claim
 from gpupool.fleet.devices import Device
 from gpupool.fleet.events import Event
 from gpupool.fleet.jobs import Job
-from gpupool.fleet.nodes import Node
+from gpupool.fleet.join_tokens import JoinToken
+from gpupool.fleet.nodes import Node, NodeState
 from gpupool.fleet.placements import Placement
 from gpupool.fleet.ports.store import QueuedCommand
 from gpupool.fleet.workloads import Workload
@@ -28,6 +29,7 @@ from gpupool.store.codecs import (
     decode_event,
     decode_id,
     decode_job,
+    decode_join_token,
     decode_node,
     decode_number,
     decode_placement,
@@ -36,15 +38,28 @@ from gpupool.store.codecs import (
 )
 from gpupool.store.faults import translated
 from gpupool.store.sealed_env import Sealing
-from gpupool.store.tables import CLAIMS, COMMANDS, DEVICES, EVENTS, JOBS, NODES, PLACEMENTS, WORKLOADS
+from gpupool.store.tables import (
+    CLAIMS,
+    COMMANDS,
+    DEVICES,
+    EVENTS,
+    JOBS,
+    JOIN_TOKENS,
+    NODES,
+    PLACEMENTS,
+    WORKLOADS,
+)
 
 T = TypeVar("T")
 _PART: Final = 500
 """Rows decoded in one go; a fleet's worth of them would hold up the event loop."""
 
-_NODES: Final = select(NODES).order_by(NODES.c.joined_at, NODES.c.id)
+_ALL_NODES: Final = select(NODES).order_by(NODES.c.joined_at, NODES.c.id)
+_NODES: Final = _ALL_NODES.where(NODES.c.state != NodeState.REMOVED.value)
 _NODE: Final = select(NODES).where(NODES.c.id == bindparam("id"))
-_NODE_BY_KEY: Final = select(NODES).where(NODES.c.public_key == bindparam("public_key"))
+_NODES_BY_KEY: Final = select(NODES).where(NODES.c.public_key == bindparam("public_key"))
+_JOIN_TOKEN: Final = select(JOIN_TOKENS).where(JOIN_TOKENS.c.digest == bindparam("digest"))
+_JOIN_TOKENS: Final = select(JOIN_TOKENS).order_by(JOIN_TOKENS.c.created_at, JOIN_TOKENS.c.id)
 _DEVICES: Final = select(DEVICES).order_by(DEVICES.c.node_id, DEVICES.c.position, DEVICES.c.id)
 _DEVICES_OF_NODE: Final = _DEVICES.where(DEVICES.c.node_id == bindparam("node_id"))
 _WORKLOAD: Final = select(WORKLOADS).where(WORKLOADS.c.id == bindparam("id"))
@@ -140,12 +155,21 @@ class SqlReader:
         return await self._one(decode_node, _NODE, {"id": node_id})
 
     async def node_by_key(self, public_key: str) -> Node | None:
-        """Return the node with this public key."""
-        return await self._one(decode_node, _NODE_BY_KEY, {"public_key": public_key})
+        """Return the node with this public key; a removed one only where no other has it, and then the latest."""
+        found = await self._all(decode_node, _NODES_BY_KEY, {"public_key": public_key})
+        return max(found, key=lambda node: (not node.removed, node.joined_at, node.id), default=None)
 
-    async def nodes(self) -> Sequence[Node]:
-        """Return all nodes, oldest first."""
-        return await self._all(decode_node, _NODES)
+    async def nodes(self, *, removed: bool = False) -> Sequence[Node]:
+        """Return the nodes, oldest first; with ``removed`` also those that are no longer part of the pool."""
+        return await self._all(decode_node, _ALL_NODES if removed else _NODES)
+
+    async def join_token(self, digest: str) -> JoinToken | None:
+        """Return the join token with this digest."""
+        return await self._one(decode_join_token, _JOIN_TOKEN, {"digest": digest})
+
+    async def join_tokens(self) -> Sequence[JoinToken]:
+        """Return the join tokens that are not forgotten, oldest first."""
+        return await self._all(decode_join_token, _JOIN_TOKENS)
 
     async def devices(self, node_id: str | None = None) -> Sequence[Device]:
         """Return devices (absent ones included) of one node or of all, by node and index."""

@@ -5,6 +5,8 @@ since. What a person or a program can cause is refused with the domain's own err
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import Executable, bindparam, delete, insert, select, update
@@ -23,6 +25,7 @@ from gpupool.fleet.claims import Claim, ClaimRefusedError, refusal
 from gpupool.fleet.devices import Device
 from gpupool.fleet.events import Event
 from gpupool.fleet.jobs import JOB_MACHINE, Job
+from gpupool.fleet.join_tokens import JoinToken
 from gpupool.fleet.nodes import NODE_MACHINE, Node
 from gpupool.fleet.placements import PLACEMENT_MACHINE, Placement
 from gpupool.fleet.workloads import Workload
@@ -39,7 +42,7 @@ from gpupool.store.codecs import (
 from gpupool.store.faults import translated
 from gpupool.store.sealed_env import Sealing
 from gpupool.store.sql_reader import SqlReader
-from gpupool.store.tables import CLAIMS, COMMANDS, DEVICES, EVENTS, NODES, SEEN_KEYS
+from gpupool.store.tables import CLAIMS, COMMANDS, DEVICES, EVENTS, JOIN_TOKENS, NODES, SEEN_KEYS
 from gpupool.store.upserts import upserts
 
 T = TypeVar("T")
@@ -59,6 +62,7 @@ _ADD_COMMAND: Final = insert(COMMANDS)
 _ACKNOWLEDGE: Final = delete(COMMANDS).where(
     COMMANDS.c.node_id == bindparam("node"), COMMANDS.c.seq <= bindparam("up_to")
 )
+_FORGET_JOIN_TOKENS: Final = delete(JOIN_TOKENS).where(JOIN_TOKENS.c.expires_at < bindparam("before"))
 _PRUNE: Final = delete(SEEN_KEYS).where(
     SEEN_KEYS.c.scope == bindparam("of"), SEEN_KEYS.c.position <= bindparam("up_to")
 )
@@ -111,12 +115,21 @@ class SqlWriter(SqlReader):
             raise StorageError("A statement of this transaction has failed, so nothing of it is kept.")
 
     async def put_node(self, node: Node) -> None:
-        """Insert or replace a node; ConflictError when another node has its name or key."""
+        """Insert or replace a node; ConflictError when another node that is not removed has its name or key."""
         stored = await self.node(node.id)
         if stored is not None:
             NODE_MACHINE.check(stored.state, node.state, node.name)
         conflict = f"Another node has the name {node.name} or its key."
         await self._execute(self._upserts.put_node, encode_node(node), conflict)
+
+    async def put_join_token(self, token: JoinToken) -> None:
+        """Insert or replace a join token."""
+        conflict = f"Another join token has the digest of {token.id}."
+        await self._execute(self._upserts.put_join_token, asdict(token), conflict)
+
+    async def forget_join_tokens(self, before: datetime) -> None:
+        """Forget the join tokens that expired before a moment."""
+        await self._execute(_FORGET_JOIN_TOKENS, {"before": before})
 
     async def put_device(self, device: Device) -> None:
         """Insert or replace a device; ConflictError when its node is not known."""

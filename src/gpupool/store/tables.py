@@ -60,8 +60,8 @@ NODES: Final = Table(
     "nodes",
     METADATA,
     Column("id", String, primary_key=True),
-    Column("name", String, nullable=False, unique=True),
-    Column("public_key", String, nullable=False, unique=True),
+    Column("name", String, nullable=False),
+    Column("public_key", String, nullable=False),
     Column("address", String, nullable=False),
     Column("state", String, nullable=False),
     Column("locked", Boolean, nullable=False),
@@ -74,7 +74,42 @@ NODES: Final = Table(
     Column("seen_at", UtcDateTime, nullable=False),
     # The highest command number ever given to this node; it outlives the commands, so no number comes twice.
     Column("command_seq", Integer, nullable=False, server_default=text("0")),
+    Column("region", String),
+    Column("short_ref", String),
+    Column("pinned", JSON, nullable=False, server_default=text("'[]'")),
+    Column("removed_at", UtcDateTime),
     Index(None, "joined_at", "id"),
+    Index(None, "public_key"),
+    # Name and key are free again once their node is removed.
+    *(
+        Index(
+            f"uq_nodes_living_{column}",
+            column,
+            unique=True,
+            sqlite_where=text("state <> 'removed'"),
+            postgresql_where=text("state <> 'removed'"),
+        )
+        for column in ("name", "public_key")
+    ),
+)
+
+JOIN_TOKENS: Final = Table(
+    "join_tokens",
+    METADATA,
+    Column("id", String, primary_key=True),
+    Column("digest", String, nullable=False, unique=True),
+    Column("node_name", String),
+    Column("hourly_usd", Float),
+    Column("region", String),
+    Column("short_ref", String),
+    Column("uses", Integer, nullable=False),
+    Column("used", Integer, nullable=False),
+    Column("revoked", Boolean, nullable=False),
+    Column("created_by", String),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("expires_at", UtcDateTime, nullable=False),
+    Index(None, "created_at", "id"),
+    Index(None, "expires_at"),
 )
 
 DEVICES: Final = Table(

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from sqlalchemy import Executable, Table, bindparam, func, select
 
-from gpupool.store.tables import DEVICES, JOBS, NODES, PLACEMENTS, SEEN_KEYS, WORKLOADS
+from gpupool.store.tables import DEVICES, JOBS, JOIN_TOKENS, NODES, PLACEMENTS, SEEN_KEYS, WORKLOADS
 
 _scope: Final = bindparam("scope", type_=SEEN_KEYS.c.scope.type)
 
@@ -24,6 +24,7 @@ class Upserts:
     put_workload: Executable
     put_placement: Executable
     put_job: Executable
+    put_join_token: Executable
     remember: Executable
     """Numbers ``key`` within ``scope``: one row with the number, none where it was there already."""
 
@@ -55,6 +56,7 @@ def upserts(dialect: str) -> Upserts:
         put_workload=upsert(WORKLOADS),
         put_placement=upsert(PLACEMENTS),
         put_job=upsert(JOBS),
+        put_join_token=upsert(JOIN_TOKENS),
         remember=_remember(insert),
     )
 

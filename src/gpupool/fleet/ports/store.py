@@ -8,12 +8,14 @@ replaces by id and refuses moves that the state machines refuse, so a stale writ
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Protocol
 
 from gpupool.fleet.claims import Claim
 from gpupool.fleet.devices import Device
 from gpupool.fleet.events import Event
 from gpupool.fleet.jobs import Job
+from gpupool.fleet.join_tokens import JoinToken
 from gpupool.fleet.nodes import Node
 from gpupool.fleet.placements import Placement
 from gpupool.fleet.workloads import Workload
@@ -39,11 +41,19 @@ class Reader(Protocol):
         ...
 
     async def node_by_key(self, public_key: str) -> Node | None:
-        """Return the node with this public key."""
+        """Return the node with this public key; a removed one only where no other has it, and then the latest."""
         ...
 
-    async def nodes(self) -> Sequence[Node]:
-        """Return all nodes, oldest first."""
+    async def nodes(self, *, removed: bool = False) -> Sequence[Node]:
+        """Return the nodes, oldest first; with ``removed`` also those that are no longer part of the pool."""
+        ...
+
+    async def join_token(self, digest: str) -> JoinToken | None:
+        """Return the join token with this digest."""
+        ...
+
+    async def join_tokens(self) -> Sequence[JoinToken]:
+        """Return the join tokens that are not forgotten, oldest first."""
         ...
 
     async def devices(self, node_id: str | None = None) -> Sequence[Device]:
@@ -108,7 +118,15 @@ class Writer(Reader, Protocol):
     """The same view, and changes to it that commit together."""
 
     async def put_node(self, node: Node) -> None:
-        """Insert or replace a node; ConflictError when another node has its name or key."""
+        """Insert or replace a node; ConflictError when another node that is not removed has its name or key."""
+        ...
+
+    async def put_join_token(self, token: JoinToken) -> None:
+        """Insert or replace a join token."""
+        ...
+
+    async def forget_join_tokens(self, before: datetime) -> None:
+        """Forget the join tokens that expired before a moment."""
         ...
 
     async def put_device(self, device: Device) -> None:
