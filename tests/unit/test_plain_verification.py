@@ -120,6 +120,13 @@ def test_verdicts() -> None:
         assert verdict(kind, asked, answered)[0] == expected, (asked, answered)
 
 
+def test_numbers_that_begin_like_json_are_numbers() -> None:
+    known = next(known for known in mainnet.K32 if known.xs[0] >> 24 == ord("{"))
+    points = [f"{point:x}" for point in truncate(known.xs, BITS)]
+    asked = question(plot_id=known.plot_id.hex(), line_points=points, challenge=None)
+    assert verdict(PROOF, asked, b"".join(x.to_bytes(4, "big") for x in known.xs)) == (RIGHT, "")
+
+
 CHANGES: list[dict[str, object]] = [
     {"k": 40}, {"level": 200}, {"level": None}, {"plot_id": "ab"}, {"line_points": []}, {"line_points": [1]},
     {"challenge": "ab"}, {"line_points": ["f" * 34] * 32}, {"plot_id": None},

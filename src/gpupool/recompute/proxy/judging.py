@@ -26,6 +26,7 @@ UNKNOWN: Final = 2
 PROOF: Final = 1
 QUALITY: Final = 2
 _K: Final = 32
+_COUNTS: Final = {PROOF: 64, QUALITY: 2}
 _DIGITS: Final = 33
 _BITS_AT_LEVEL_ZERO: Final = 15
 
@@ -61,11 +62,12 @@ def verdict(kind: int, question: bytes, answer: bytes) -> tuple[int, str]:
 
 
 def _numbers(kind: int, answer: bytes) -> list[int]:
-    """Return the numbers of an answer in JSON, or big-endian with four bytes each."""
-    if answer[:1] == b"{":
-        fields: dict[str, Any] = json.loads(answer)
-        return [_number(text) for text in fields["proof" if kind == PROOF else "x"]]
-    return list(struct.unpack(f">{len(answer) // 4}I", answer))
+    """Return the numbers of an answer big-endian with four bytes each, or in JSON, which is always longer."""
+    count = _COUNTS[kind]
+    if len(answer) == 4 * count:
+        return list(struct.unpack(f">{count}I", answer))
+    fields: dict[str, Any] = json.loads(answer)
+    return [_number(text) for text in fields["proof" if kind == PROOF else "x"]]
 
 
 def _number(text: str) -> int:
