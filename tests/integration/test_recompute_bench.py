@@ -2,6 +2,13 @@
 
 import asyncio
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -10,6 +17,7 @@ from typer.testing import CliRunner
 from gpupool.cli import recompute_flags
 from gpupool.cli.main import app
 from gpupool.core.errors import GpupoolError
+from gpupool.core.processes import identify
 from gpupool.devices.recovery.cards import CPU_AS_CARD
 from gpupool.recompute.bench.device import Device, DeviceFailedError
 from gpupool.recompute.bench.questions import known_question
@@ -165,3 +173,66 @@ def test_wrong_words_are_refused(words: tuple[str, ...], said: str) -> None:
     code, output = run(*words)
     assert code == 2
     assert said in output
+
+
+@contextmanager
+def command(checkout: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
+    """A command of its own, with the engines of these tests and no card."""
+    child = subprocess.Popen(
+        [sys.executable, "-m", "gpupool", "recompute", *words, "-r", "1", "-G", "0", "-O", "0"],
+        env=os.environ | {"PYTHONPATH": str(checkout / "src"), "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield child
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def worker_of(child: subprocess.Popen[str]) -> int:
+    """Wait until a command has a worker process; return its id."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        children = Path(f"/proc/{child.pid}/task/{child.pid}/children").read_text().split()
+        for pid in map(int, children):
+            if b"gpupool.recompute.server.worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                return pid
+    raise AssertionError("there is no worker")
+
+
+@pytest.mark.parametrize("words", [("bench", "--levels", "5", "--seconds", "60"), ("selftest",)])
+def test_an_interrupt_ends_it_with_json_that_is_whole(checkout: Path, words: tuple[str, ...]) -> None:
+    with command(checkout, *words, "--json") as child:
+        worker = identify(worker_of(child))
+        child.send_signal(signal.SIGINT)
+        printed, told = child.communicate(timeout=60)
+    assert child.returncode == 130, told
+    found = json.loads(printed)
+    assert (found["measured"] if words[0] == "bench" else found) == []
+    assert worker is not None
+    assert worker.wait_gone(30)
+
+
+def test_a_worker_that_is_killed_before_it_is_ready_is_told(checkout: Path) -> None:
+    with command(checkout, "bench", "--levels", "1,2", "--seconds", "0.05", "--json") as child:
+        os.kill(worker_of(child), signal.SIGKILL)
+        printed, _ = child.communicate(timeout=100)
+    assert child.returncode == 5
+    (failure,) = json.loads(printed)["failed"]
+    assert failure["levels"] == [1, 2]
+    assert "Before it was ready, its process was killed (signal 9)" in failure["why"]
+
+
+async def test_a_device_that_ended_between_two_questions_is_not_waited_for() -> None:
+    device = Device(wrong("limited"))
+    try:
+        await device.ready(60)
+        device._process.kill()
+        await device._process.ended
+        with pytest.raises(DeviceFailedError, match="killed"):
+            await asyncio.wait_for(device.ask("quality", known_question("quality", 1), 600), 60)
+    finally:
+        await device.close()

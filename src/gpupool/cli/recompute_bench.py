@@ -34,7 +34,7 @@ def selftest(
     """Have every device of this machine recover a known mainnet proof, and say which one is wrong.
 
     Each device works in a process of its own, so that one whose driver crashes or hangs is named and the others are
-    tested all the same. Exit code 0 when all are well, 5 when one is not.
+    tested all the same. Exit code 0 when all are well, 5 when one is not, 130 after Ctrl-C.
 
     Examples:
 
@@ -47,16 +47,23 @@ def selftest(
     from gpupool.recompute.bench.selftest import try_devices
 
     wanted = level_lists.parse_levels(levels)
-    plans = _plans(devices)
+    verdicts: list[Verdict] = []
 
     def told(plan: "WorkerPlan", verdict: "Verdict") -> None:
+        verdicts.append(verdict)
         if not as_json:
             words = "right" if verdict.well else f"WRONG: {verdict.why}"
             typer.echo(f"{plan.label}: {words} ({verdict.seconds:.1f} s)")
 
-    verdicts = asyncio.run(try_devices(plans, wanted, told))
+    interrupted = False
+    try:
+        asyncio.run(try_devices(_plans(devices), wanted, told))
+    except KeyboardInterrupt:
+        interrupted = True
     if as_json:
         print_plain_json([asdict(verdict) for verdict in verdicts])
+    if interrupted:
+        raise typer.Exit(130)
     if not all(verdict.well for verdict in verdicts):
         raise typer.Exit(_WRONG)
 

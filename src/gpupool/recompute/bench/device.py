@@ -21,6 +21,7 @@ from gpupool.recompute.server.worker_process import WorkerProcess
 START_SECONDS: Final = 300.0
 """For drivers, compilers and the self-test."""
 _END_SECONDS: Final = 2.0
+_KILLED: Final = 9
 
 
 class DeviceFailedError(GpupoolError):
@@ -129,6 +130,8 @@ def _fault(status: int) -> DeviceFailedError:
 
 
 def _how(status: int) -> str:
+    if status == -_KILLED:
+        return "its process was killed (signal 9), which the system does where memory runs out"
     return f"its process ended with {f'signal {-status}' if status < 0 else f'status {status}'}"
 
 

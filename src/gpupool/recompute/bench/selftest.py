@@ -31,9 +31,8 @@ class Verdict:
 
 async def try_devices(
     plans: Sequence[WorkerPlan], levels: Sequence[int], told: Callable[[WorkerPlan, Verdict], None]
-) -> list[Verdict]:
+) -> None:
     """Test every device in turn; ``told`` hears of each as soon as it is known."""
-    verdicts = []
     for plan in plans:
         began = time.perf_counter()
         try:
@@ -45,9 +44,7 @@ async def try_devices(
         except DeviceFailedError as error:
             why = error.message
         seconds = time.perf_counter() - began
-        verdicts.append(Verdict(plan.name, plan.engine, plan.index, not why, why, seconds))
-        told(plan, verdicts[-1])
-    return verdicts
+        told(plan, Verdict(plan.name, plan.engine, plan.index, not why, why, seconds))
 
 
 async def _try(device: Device, kind: Kind, level: int) -> None:
