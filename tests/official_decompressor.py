@@ -15,7 +15,7 @@ PROOF_LENGTH: Final = 64
 _OK: Final = 1
 
 
-class _Config(ctypes.Structure):
+class Config(ctypes.Structure):
     _fields_ = [
         ("api_version", ctypes.c_uint32),
         ("thread_count", ctypes.c_uint32),
@@ -27,7 +27,7 @@ class _Config(ctypes.Structure):
     ]
 
 
-class _ProofRequest(ctypes.Structure):
+class ProofRequest(ctypes.Structure):
     _fields_ = [
         ("proof", ctypes.c_uint64 * PROOF_LENGTH),
         ("level", ctypes.c_uint32),
@@ -39,7 +39,7 @@ class _WideNumber(ctypes.Structure):
     _fields_ = [("high", ctypes.c_uint64), ("low", ctypes.c_uint64)]
 
 
-class _QualityRequest(ctypes.Structure):
+class QualityRequest(ctypes.Structure):
     _fields_ = [
         ("plot_id", ctypes.c_char_p),
         ("challenge", ctypes.c_char_p),
@@ -58,7 +58,7 @@ class OfficialDecompressor:
 
     def proof(self, plot_id: bytes, level: int, line_points: Sequence[int]) -> list[int] | None:
         """Return the 64 x in its own order, or None where it finds no proof."""
-        request = _ProofRequest(level=level, plot_id=plot_id)
+        request = ProofRequest(level=level, plot_id=plot_id)
         for index, line_point in enumerate(line_points):
             request.proof[index] = line_point
         if self._library.grFetchProofForChallenge(self._context, ctypes.byref(request)) != _OK:
@@ -69,7 +69,7 @@ class OfficialDecompressor:
         self, plot_id: bytes, level: int, line_points: Sequence[int], challenge: bytes
     ) -> tuple[int, int] | None:
         """Return the pair of x that the challenge picks, smaller first, or None where it finds none."""
-        request = _QualityRequest(plot_id=plot_id, challenge=challenge, level=level)
+        request = QualityRequest(plot_id=plot_id, challenge=challenge, level=level)
         for index, line_point in enumerate(line_points):
             request.line_points[index].high = line_point >> 64
             request.line_points[index].low = line_point & (2**64 - 1)
@@ -79,15 +79,20 @@ class OfficialDecompressor:
         return smaller, larger
 
 
-@contextmanager
-def official_decompressor(level: int, threads: int = 1) -> Iterator[OfficialDecompressor]:
-    """Give the official decompressor with memory for ``level``."""
+def bundled_library() -> Path:
+    """Return where chiapos keeps it."""
     found = find_spec("chiapos")
     assert found is not None
     assert found.origin is not None
-    library = ctypes.CDLL(str(next(Path(found.origin).parent.glob("chiapos.libs/libbladebit_harvester*.so"))))
+    return next(Path(found.origin).parent.glob("chiapos.libs/libbladebit_harvester*.so"))
+
+
+@contextmanager
+def official_decompressor(level: int, threads: int = 1) -> Iterator[OfficialDecompressor]:
+    """Give the official decompressor with memory for ``level``."""
+    library = ctypes.CDLL(str(bundled_library()))
     context = ctypes.c_void_p()
-    config = _Config(api_version=1, thread_count=threads, disable_affinity=1)
+    config = Config(api_version=1, thread_count=threads, disable_affinity=1)
     size = ctypes.c_size_t(ctypes.sizeof(config))
     assert library.grCreateContext(ctypes.byref(context), ctypes.byref(config), size) == _OK
     library.grPreallocateForCompressionLevel(context, 32, level)
