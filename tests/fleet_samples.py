@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gpupool.core.ids import new_id
+from gpupool.fleet.alarms import Alarm, Severity, Silence
 from gpupool.fleet.claims import Claim, ClaimMode
 from gpupool.fleet.devices import Device, DeviceKind
 from gpupool.fleet.events import Event
@@ -37,6 +38,18 @@ def a_join_token(secret: str, **changes: Any) -> JoinToken:
     """Return a token that is worth one join within half a minute after noon."""
     values = {"id": new_id("jt"), "digest": digest_of(secret), "created_at": NOON, "expires_at": later(30)}
     return JoinToken(**{**values, **changes})
+
+
+def an_alarm(**changes: Any) -> Alarm:
+    """Return an alarm about a silent node."""
+    values = {"rule": "node_silent", "subject": "node-1", "label": "gpu-1", "severity": Severity.CRITICAL}
+    return Alarm(**{**values, "why": "not heard", "since": NOON, **changes})
+
+
+def a_silence(**changes: Any) -> Silence:
+    """Return a silence on every GPU node for half a minute after noon."""
+    values = {"id": new_id("sil"), "pattern": "gpu-*", "until": later(30), "why": "moving", "by": "ann"}
+    return Silence(**{**values, "created_at": NOON, **changes})
 
 
 def a_device(node_id: str, **changes: Any) -> Device:

@@ -13,6 +13,7 @@ from typing import Any, Final
 from sqlalchemy import Row
 
 from gpupool.core.errors import StorageError
+from gpupool.fleet.alarms import Alarm, Severity, Silence
 from gpupool.fleet.claims import Claim, ClaimMode
 from gpupool.fleet.devices import Device, DeviceKind, ProofState
 from gpupool.fleet.events import Event
@@ -327,6 +328,32 @@ def encode_job(job: Job) -> dict[str, Any]:
         "created_at": job.created_at,
         "changed_at": job.changed_at,
     }
+
+
+def decode_alarm(row: AnyRow) -> Alarm:
+    """Return the alarm in a row of ``alarms``."""
+    rule, subject, label, severity, why, since, until, told_at = row
+    return Alarm(
+        rule=rule,
+        subject=subject,
+        label=label,
+        severity=Severity(severity),
+        why=why,
+        since=since,
+        until=until,
+        told_at=told_at,
+    )
+
+
+def encode_alarm(alarm: Alarm) -> dict[str, Any]:
+    """Return the columns of an alarm."""
+    return {**asdict(alarm), "severity": alarm.severity.value}
+
+
+def decode_silence(row: AnyRow) -> Silence:
+    """Return the silence in a row of ``silences``."""
+    key, pattern, until, why, by, created_at = row
+    return Silence(id=key, pattern=pattern, until=until, why=why, by=by, created_at=created_at)
 
 
 def decode_event(row: AnyRow) -> Event:

@@ -12,6 +12,7 @@ from sqlalchemy import Executable, Select, String, bindparam, cast, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gpupool.core.sealing import PREFIX
+from gpupool.fleet.alarms import Alarm, Silence
 from gpupool.fleet.claims import Claim
 from gpupool.fleet.devices import Device
 from gpupool.fleet.events import Event
@@ -23,6 +24,7 @@ from gpupool.fleet.ports.store import QueuedCommand
 from gpupool.fleet.workloads import Workload
 from gpupool.store.codecs import (
     AnyRow,
+    decode_alarm,
     decode_claim,
     decode_command,
     decode_device,
@@ -33,12 +35,14 @@ from gpupool.store.codecs import (
     decode_node,
     decode_number,
     decode_placement,
+    decode_silence,
     decode_workload,
     readable,
 )
 from gpupool.store.faults import translated
 from gpupool.store.sealed_env import Sealing
 from gpupool.store.tables import (
+    ALARMS,
     CLAIMS,
     COMMANDS,
     DEVICES,
@@ -47,6 +51,7 @@ from gpupool.store.tables import (
     JOIN_TOKENS,
     NODES,
     PLACEMENTS,
+    SILENCES,
     WORKLOADS,
 )
 
@@ -83,6 +88,8 @@ _EVENTS: Final = (
     .limit(bindparam("limit", type_=EVENTS.c.seq.type))
 )
 _EVENTS_OF_SUBJECT: Final = _EVENTS.where(EVENTS.c.subject == bindparam("subject"))
+_ALARMS: Final = select(ALARMS).order_by(ALARMS.c.rule, ALARMS.c.subject)
+_SILENCES: Final = select(SILENCES).order_by(SILENCES.c.id)
 _LAST_EVENT: Final = select(func.coalesce(func.max(EVENTS.c.seq), 0))
 _COMMANDS: Final = (
     select(COMMANDS)
@@ -238,6 +245,14 @@ class SqlReader:
     async def last_event_seq(self) -> int:
         """Return the highest ``seq`` given so far; 0 when there is none."""
         return (await self._all(decode_number, _LAST_EVENT))[0]
+
+    async def alarms(self) -> Sequence[Alarm]:
+        """Return the alarms that are not forgotten, by rule and subject."""
+        return await self._all(decode_alarm, _ALARMS)
+
+    async def silences(self) -> Sequence[Silence]:
+        """Return the silences that are kept, past ones too, oldest first."""
+        return await self._all(decode_silence, _SILENCES)
 
     async def commands(self, node_id: str, after: int = 0, limit: int = 100) -> Sequence[QueuedCommand]:
         """Return unacknowledged commands with ``seq > after`` in order of ``seq``."""

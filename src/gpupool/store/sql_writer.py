@@ -21,6 +21,7 @@ from gpupool.core.errors import (
     NotFoundError,
     StorageError,
 )
+from gpupool.fleet.alarms import Alarm, Key, Silence
 from gpupool.fleet.claims import Claim, ClaimRefusedError, refusal
 from gpupool.fleet.devices import Device
 from gpupool.fleet.events import Event
@@ -33,6 +34,7 @@ from gpupool.store.claiming import TAKE
 from gpupool.store.codecs import (
     AnyRow,
     decode_device,
+    encode_alarm,
     encode_device,
     encode_job,
     encode_node,
@@ -42,7 +44,17 @@ from gpupool.store.codecs import (
 from gpupool.store.faults import translated
 from gpupool.store.sealed_env import Sealing
 from gpupool.store.sql_reader import SqlReader
-from gpupool.store.tables import CLAIMS, COMMANDS, DEVICES, EVENTS, JOIN_TOKENS, NODES, SEEN_KEYS
+from gpupool.store.tables import (
+    ALARMS,
+    CLAIMS,
+    COMMANDS,
+    DEVICES,
+    EVENTS,
+    JOIN_TOKENS,
+    NODES,
+    SEEN_KEYS,
+    SILENCES,
+)
 from gpupool.store.upserts import upserts
 
 T = TypeVar("T")
@@ -63,6 +75,10 @@ _ACKNOWLEDGE: Final = delete(COMMANDS).where(
     COMMANDS.c.node_id == bindparam("node"), COMMANDS.c.seq <= bindparam("up_to")
 )
 _FORGET_JOIN_TOKENS: Final = delete(JOIN_TOKENS).where(JOIN_TOKENS.c.expires_at < bindparam("before"))
+_FORGET_ALARM: Final = delete(ALARMS).where(
+    ALARMS.c.rule == bindparam("of"), ALARMS.c.subject == bindparam("about")
+)
+_DROP_SILENCE: Final = delete(SILENCES).where(SILENCES.c.id == bindparam("of"))
 _PRUNE: Final = delete(SEEN_KEYS).where(
     SEEN_KEYS.c.scope == bindparam("of"), SEEN_KEYS.c.position <= bindparam("up_to")
 )
@@ -208,6 +224,22 @@ class SqlWriter(SqlReader):
             return ClaimRefusedError(f"The placement {placement.id} holds the device {device.id} already.")
         reason = refusal(device, held, claim.mode, claim.mib)
         return ClaimRefusedError(f"The device {device.id} refuses the claim: {reason}.")
+
+    async def put_alarm(self, alarm: Alarm) -> None:
+        """Insert or replace an alarm."""
+        await self._execute(self._upserts.put_alarm, encode_alarm(alarm))
+
+    async def forget_alarm(self, key: Key) -> None:
+        """Forget an alarm, if there is one."""
+        await self._execute(_FORGET_ALARM, {"of": key[0], "about": key[1]})
+
+    async def put_silence(self, silence: Silence) -> None:
+        """Insert or replace a silence."""
+        await self._execute(self._upserts.put_silence, asdict(silence))
+
+    async def drop_silence(self, silence_id: str) -> bool:
+        """Remove a silence; False when there is none."""
+        return bool((await self._execute(_DROP_SILENCE, {"of": silence_id})).rowcount)
 
     async def emit(self, event: Event) -> int:
         """Append an event to the outbox and return its ``seq``."""

@@ -234,3 +234,27 @@ SEEN_KEYS: Final = Table(
     Column("key", String, nullable=False),
     UniqueConstraint("scope", "key"),
 )
+
+ALARMS: Final = Table(
+    "alarms",
+    METADATA,
+    Column("rule", String, primary_key=True),
+    Column("subject", String, primary_key=True),
+    Column("label", String, nullable=False),
+    Column("severity", String, nullable=False),
+    Column("why", String, nullable=False),
+    Column("since", UtcDateTime, nullable=False),
+    Column("until", UtcDateTime),
+    Column("told_at", UtcDateTime),
+)
+
+SILENCES: Final = Table(
+    "silences",
+    METADATA,
+    Column("id", String, primary_key=True),
+    Column("pattern", String, nullable=False),
+    Column("until", UtcDateTime, nullable=False),
+    Column("why", String, nullable=False),
+    Column("by", String, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+)

@@ -10,7 +10,17 @@ from typing import Any, Final
 
 from sqlalchemy import Executable, Table, bindparam, func, select
 
-from gpupool.store.tables import DEVICES, JOBS, JOIN_TOKENS, NODES, PLACEMENTS, SEEN_KEYS, WORKLOADS
+from gpupool.store.tables import (
+    ALARMS,
+    DEVICES,
+    JOBS,
+    JOIN_TOKENS,
+    NODES,
+    PLACEMENTS,
+    SEEN_KEYS,
+    SILENCES,
+    WORKLOADS,
+)
 
 _scope: Final = bindparam("scope", type_=SEEN_KEYS.c.scope.type)
 
@@ -25,6 +35,8 @@ class Upserts:
     put_placement: Executable
     put_job: Executable
     put_join_token: Executable
+    put_alarm: Executable
+    put_silence: Executable
     remember: Executable
     """Numbers ``key`` within ``scope``: one row with the number, none where it was there already."""
 
@@ -57,6 +69,8 @@ def upserts(dialect: str) -> Upserts:
         put_placement=upsert(PLACEMENTS),
         put_job=upsert(JOBS),
         put_join_token=upsert(JOIN_TOKENS),
+        put_alarm=upsert(ALARMS),
+        put_silence=upsert(SILENCES),
         remember=_remember(insert),
     )
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
+from gpupool.fleet.alarms import Alarm, Key, Silence
 from gpupool.fleet.claims import Claim
 from gpupool.fleet.devices import Device
 from gpupool.fleet.events import Event
@@ -109,6 +110,14 @@ class Reader(Protocol):
         """Return the highest ``seq`` given so far; 0 when there is none."""
         ...
 
+    async def alarms(self) -> Sequence[Alarm]:
+        """Return the alarms that are not forgotten, by rule and subject."""
+        ...
+
+    async def silences(self) -> Sequence[Silence]:
+        """Return the silences that are kept, past ones too, oldest first."""
+        ...
+
     async def commands(self, node_id: str, after: int = 0, limit: int = 100) -> Sequence[QueuedCommand]:
         """Return unacknowledged commands with ``seq > after`` in order of ``seq``."""
         ...
@@ -147,6 +156,22 @@ class Writer(Reader, Protocol):
 
     async def claim(self, claim: Claim) -> None:
         """Take a claim by one conditional insert; ClaimRefusedError when the device refuses it (see fleet.claims)."""
+        ...
+
+    async def put_alarm(self, alarm: Alarm) -> None:
+        """Insert or replace an alarm."""
+        ...
+
+    async def forget_alarm(self, key: Key) -> None:
+        """Forget an alarm, if there is one."""
+        ...
+
+    async def put_silence(self, silence: Silence) -> None:
+        """Insert or replace a silence."""
+        ...
+
+    async def drop_silence(self, silence_id: str) -> bool:
+        """Remove a silence; False when there is none."""
         ...
 
     async def emit(self, event: Event) -> int:
