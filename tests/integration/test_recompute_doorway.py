@@ -140,9 +140,8 @@ async def test_who_leaves_without_a_word_leaves_nothing_behind(lines: Lines) -> 
     assert lines == []
 
 
-async def test_the_oldest_silent_connection_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doorway, "_MAX_UNDECIDED", 3)
-    async with stage(ScriptedEngine()) as s:
+async def test_the_oldest_silent_connection_makes_room() -> None:
+    async with stage(ScriptedEngine(), recompute_connections=3) as s:
         silent = [await asyncio.open_connection("127.0.0.1", s.port) for _ in range(4)]
         assert await asyncio.wait_for(silent[0][0].read(), 30) == b""
         assert not silent[3][0].at_eof()
@@ -151,12 +150,36 @@ async def test_the_oldest_silent_connection_makes_room(monkeypatch: pytest.Monke
             writer.close()
 
 
-async def test_more_connections_than_allowed_are_closed(lines: Lines) -> None:
-    async with stage(ScriptedEngine(), recompute_connections=1) as s:
-        assert (await s.post("/v1/proofs", PROOF))[0] == 200
+HEALTH = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+async def test_more_connections_than_allowed_are_closed_while_none_is_idle(lines: Lines) -> None:
+    engine = ScriptedEngine()
+    engine.gate.clear()
+    async with stage(engine, recompute_connections=1) as s:
+        working = s.start("/v1/proofs", PROOF)
+        await eventually(lambda: engine.asked, 30, "the request being worked on")
         assert await say(s.port) == b""
         assert events(lines) == ["too_many_connections"]
-        assert (await s.post("/v1/proofs", PROOF))[0] == 200
+        engine.gate.set()
+        assert (await working)[0] == 200
+
+
+@pytest.mark.parametrize("said", [HEALTH, HEALTH[:-2]])
+async def test_the_connection_that_is_idle_for_longest_makes_room(said: bytes) -> None:
+    """Nobody keeps others out with connections that are not used, or on which a head never ends."""
+    async with stage(ScriptedEngine(), recompute_connections=3) as s:
+        idle = []
+        for _ in range(9):
+            reader, writer = await asyncio.open_connection("127.0.0.1", s.port)
+            idle.append((reader, writer))
+            writer.write(said)
+            if said == HEALTH:
+                assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 200")
+            assert (await s.post("/v1/proofs", PROOF, Connection="close"))[0] == 200
+        assert await asyncio.wait_for(idle[0][0].read(), 30) is not None
+        for _, writer in idle:
+            writer.close()
 
 
 async def test_ipv6() -> None:

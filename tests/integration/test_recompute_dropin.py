@@ -322,6 +322,6 @@ def test_the_page_of_limits_says_what_the_server_does(checkout: Path) -> None:
     page = (checkout / "docs" / "reference" / "limits.md").read_text()
     connections = RecomputeServerSettings.model_fields["recompute_connections"].default
     assert f"| open connections | {connections} (" in page
-    assert f"said what they speak | {doorway._MAX_UNDECIDED};" in page
+    assert f"said what they speak | {doorway.MOST_SILENT};" in page
     assert f"TLS handshake | {main._HEAD_SECONDS:g} s, then closed" in page
     assert f"{credentials._FILE_LIMIT} bytes; tokens of {credentials.MIN_TOKEN_LENGTH} characters" in page

@@ -38,6 +38,11 @@ class BoundedHeads(web.RequestHandler):
         )
         self._refuse = refuse
 
+    @property
+    def waits(self) -> bool:
+        """Whether no request is here, or only a part of its head."""
+        return self._waiter is not None
+
     def handle_error(
         self,
         request: web.BaseRequest,
@@ -61,6 +66,19 @@ def connections(server: web.Server | None, refuse: Refuse, **options: Any) -> Ca
         raise RuntimeError("set up the runner before its connections")
     loop = asyncio.get_running_loop()
     return lambda: BoundedHeads(server, refuse, loop=loop, **options)
+
+
+def has_place(server: web.Server | None, most: int) -> bool:
+    """Tell whether one more connection may be opened; where ``most`` are, the oldest that waits is closed for it."""
+    if server is None:
+        return False
+    open_ones = server.connections
+    if len(open_ones) < most:
+        return True
+    waiting = next((one for one in open_ones if isinstance(one, BoundedHeads) and one.waits), None)
+    if waiting is not None:
+        waiting.force_close()
+    return waiting is not None
 
 
 def describe(fault: BadHttpMessage) -> tuple[int, str]:

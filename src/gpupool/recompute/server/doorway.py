@@ -20,7 +20,8 @@ from gpupool.recompute.tls_words import ASK_OVER_TLS, of_answering
 log = structlog.get_logger(__name__)
 _POLL_SECONDS: Final = 0.05
 """Between looks at a connection that has sent only a part of its first four bytes."""
-_MAX_UNDECIDED: Final = 1024
+MOST_SILENT: Final = 1024
+"""Connections that have not said what they speak."""
 _GIGAHORSE_ADVICE: Final = (
     "This server answers gpupool's clients, the harvester shim and Bladebit-compressed plots. Point a Gigahorse"
     " harvester at a Gigahorse chia_recompute_server, or at a gpupool recompute proxy that has one as a node."
@@ -62,13 +63,19 @@ class Doorway:
         head_seconds: float,
         has_room: Callable[[], bool],
         frames: Callable[[], asyncio.Protocol] | None = None,
+        most_silent: int = MOST_SILENT,
     ) -> None:
-        """``tls``: gives what a connection begins with, asked for each, as certificates are renewed.
+        """``has_room`` may close an idle connection for the next one.
+
+        ``most_silent``: how many may be open that have not said what they speak; the oldest makes room for the next.
+
+        ``tls``: gives what a connection begins with, asked for each, as certificates are renewed.
 
         ``frames``: makes protocols for Gigahorse clients; without it they are turned away.
         """
         self._listener, self._protocol, self._tls = listener, protocol, tls
         self._head_seconds, self._has_room, self._frames = head_seconds, has_room, frames
+        self._most_silent = most_silent
         self._undecided: dict[asyncio.Task[None], None] = {}
 
     async def run(self) -> None:
@@ -82,6 +89,7 @@ class Doorway:
                 except OSError as error:
                     # Out of files or memory: what is open goes on, and new ones wait in the kernel.
                     log.warning("accept_failed", reason=error.strerror)
+                    self._drop_silent()
                     await asyncio.sleep(0.1)
                     continue
                 self._admit(connection, str(address[0]))
@@ -96,11 +104,17 @@ class Doorway:
             log.warning("too_many_connections", client=client)
             connection.close()
             return
-        if len(self._undecided) >= _MAX_UNDECIDED:
-            next(iter(self._undecided)).cancel()
+        if len(self._undecided) >= self._most_silent:
+            self._drop_silent()
         task = asyncio.create_task(self._receive(connection, client))
         self._undecided[task] = None
         task.add_done_callback(self._undecided.pop)
+
+    def _drop_silent(self) -> None:
+        """Close the connection that has said nothing for longest."""
+        for oldest in self._undecided:
+            oldest.cancel()
+            break
 
     async def _receive(self, connection: socket.socket, client: str) -> None:
         handed_over = False

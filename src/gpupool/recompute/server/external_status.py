@@ -13,7 +13,7 @@ from typing import Final
 from aiohttp import web
 
 from gpupool import __version__
-from gpupool.contracts.bad_heads import connections
+from gpupool.contracts.bad_heads import connections, has_place
 from gpupool.contracts.recompute import (
     PROOFS_PATH,
     QUALITIES_PATH,
@@ -124,7 +124,7 @@ async def one_port(listener: socket.socket, status: ExternalStatus, passage: Pas
         None,
         frames=passage.protocol,
         head_seconds=_HEAD_SECONDS,
-        has_room=lambda: http is not None and len(http.connections) < _CONNECTIONS,
+        has_room=lambda: has_place(http, _CONNECTIONS),
     )
     accepting = asyncio.create_task(doorway.run())
     try:

@@ -19,12 +19,13 @@ from typing import Any, Final
 import structlog
 from aiohttp import web
 
-from gpupool.contracts.bad_heads import connections
+from gpupool.contracts.bad_heads import connections, has_place
 from gpupool.core.errors import EnvironmentProblemError, GpupoolError
 from gpupool.core.files import ensure_private_dir
 from gpupool.core.ids import new_id
 from gpupool.core.listening import bind, stop_signal
 from gpupool.core.logging import set_up_logging
+from gpupool.core.open_files import allow_most, connections_within
 from gpupool.core.processes import identify_self
 from gpupool.core.records import ProcessRecord
 from gpupool.devices.recovery.choosing import MAKERS, Maker
@@ -34,7 +35,7 @@ from gpupool.recompute.server.app import RecomputeServer
 from gpupool.recompute.server.banner import device_lines, listening_line, processor_name, say
 from gpupool.recompute.server.cards import CardChoices, Found, find_cards, notices, use_cards
 from gpupool.recompute.server.crew import Crew, ProcessCrew
-from gpupool.recompute.server.doorway import Doorway
+from gpupool.recompute.server.doorway import MOST_SILENT, Doorway
 from gpupool.recompute.server.ending import GRACE_SECONDS, end_within
 from gpupool.recompute.server.problems import refuse_head
 from gpupool.recompute.server.seat import SeatRules
@@ -72,6 +73,9 @@ def run(settings: RecomputeServerSettings, choices: CardChoices) -> None:
         plans, lines = staff(settings, choices, find_cards(choices))
         set_up_logging(ROLE, settings.log_level)
         _keep_kernels(settings)
+        # Beside those that have said what they speak there are some that have not yet.
+        most = connections_within(allow_most(), settings.recompute_connections, each=2)
+        settings = settings.model_copy(update={"recompute_connections": most})
         say(*lines)
         # The doorway waits for readable sockets, which the default loop of Windows cannot.
         with (
@@ -189,12 +193,14 @@ async def listening(
     http = runner.server
     if http is None:
         raise GpupoolError("The HTTP server was not set up.")
+    most = settings.recompute_connections
     doorway = Doorway(
         listener,
         connections(http, refuse_head, access_log=None, keepalive_timeout=settings.recompute_idle_seconds),
         None if context is None else context.get,
         head_seconds=min(_HEAD_SECONDS, settings.recompute_idle_seconds),
-        has_room=lambda: len(http.connections) < settings.recompute_connections,
+        has_room=lambda: has_place(http, most),
+        most_silent=min(MOST_SILENT, most),
     )
     accepting = asyncio.create_task(doorway.run())
     try:
