@@ -19,6 +19,7 @@ from gpupool.recompute.proxy.heirs import Heir
 from gpupool.recompute.proxy.http_clients import HttpClient
 from gpupool.recompute.proxy.local import LocalPages
 from gpupool.recompute.proxy.nodes import Directory, Kind
+from gpupool.recompute.proxy.places import who_leaves
 from gpupool.recompute.proxy.requestlog import RequestLog
 from gpupool.recompute.proxy.settings import ProxySettings
 from gpupool.recompute.proxy.tallies import Tallies
@@ -52,7 +53,7 @@ class ProxyCore:
         self.draining = False
         self.heir: Heir | None = None
         """Who takes the clients over when this proxy stops."""
-        self.turned_away_count = 0
+        self.turned_away_count = self.clients_left_count = 0
         self.inheriting = False
         """Another proxy may still send clients."""
         self._quiet = asyncio.Event()
@@ -107,6 +108,28 @@ class ProxyCore:
     def http_client(self) -> Client:
         """Return the protocol of a connection that speaks HTTP."""
         return HttpClient(self).begin()
+
+    def has_place(self) -> bool:
+        """Tell whether one more client may come in; where all places are taken, clients at rest leave for it."""
+        if len(self.clients) < self.settings.connections:
+            return True
+        leaving = who_leaves(self.clients)
+        for client in leaving:
+            self.clients.discard(client)
+            client.abort()
+        if leaving:
+            self._made_room(len(leaving))
+        return bool(leaving)
+
+    def _made_room(self, count: int) -> None:
+        if self.clients_left_count % 1000 < count:
+            log.warning(
+                "clients_made_room",
+                connections=self.settings.connections,
+                remedy="Connections without a request were closed for new ones. Raise --connections, and look at"
+                " `gpupool recompute clients` for who has so many.",
+            )
+        self.clients_left_count += count
 
     def turned_away(self) -> None:
         """Count a client for which there was no place; told once per thousand."""
