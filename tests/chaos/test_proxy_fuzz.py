@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import random
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -94,14 +95,35 @@ async def test_slow_clients_lose_their_place() -> None:
         assert not stage.core.clients
 
 
-async def test_more_clients_than_there_are_places_are_turned_away() -> None:
+async def test_more_clients_than_there_are_places_are_turned_away_while_all_wait_for_answers() -> None:
     node = FrameNode()
-    async with nodes(node), proxy(node, connections=5) as stage:
+    async with nodes(node), proxy(node, connections=5, deadline_seconds=60.0, drain_seconds=0.1) as stage:
         await stage.known(1)
+        node.mode = "hang"
         places = [await stage.connect() for _ in range(5)]
-        await eventually(lambda: len(stage.core.clients) == 5, 5, "the clients being counted")
+        for _, writer in places:
+            writer.write(frame(b"never"))
+        await eventually(lambda: len(stage.core.frames.active) == 5, 20, "the clients being served")
         assert await stage.exchange(frame(b"one too many")) == b""
+        assert stage.core.turned_away_count == 1
         for _, writer in places:
             writer.transport.abort()
-        await eventually(lambda: not stage.core.clients, 5, "the places being free")
-        assert await stage.ask(b"again") == b"re:again"
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"\x10", frame(b"half of it")[:7], b"POST /v1/pro", b"GET /healthz HTTP/1.1\r\n\r\n"]
+)
+async def test_who_holds_connections_without_using_them_keeps_nobody_out(said: bytes) -> None:
+    node = FrameNode()
+    async with nodes(node), proxy(node, connections=8) as stage:
+        await stage.known(1)
+        kept = await stage.connect()
+        idle = []
+        for number in range(40):
+            idle.append(await stage.connect())
+            idle[-1][1].write(said)
+            assert await stage.ask(b"%d" % number) == b"re:%d" % number
+        assert stage.core.turned_away_count == 0
+        assert len(stage.core.clients) <= 8
+        for _, writer in [*idle, kept]:
+            writer.transport.abort()

@@ -95,7 +95,7 @@ class Doorman(Client):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Count the client, or turn it away where there are too many."""
         self.transport = cast("asyncio.Transport", transport)
-        if len(self.core.clients) >= self.core.settings.connections:
+        if not self.core.has_place():
             self.core.turned_away()
             self.transport.abort()
             return

@@ -19,6 +19,7 @@ from gpupool.core.home import Home
 from gpupool.core.ids import new_id
 from gpupool.core.listening import bind, stop_signal
 from gpupool.core.logging import set_up_logging
+from gpupool.core.open_files import allow_most, connections_within
 from gpupool.recompute.addresses import format_address
 from gpupool.recompute.proxy.channels import AVAILABLE, Channel
 from gpupool.recompute.proxy.door import Door, LocalListener
@@ -71,7 +72,9 @@ def run(settings: ProxySettings, say: Callable[[str], None]) -> None:
         for wish in wishes:
             say(f"Node: {wish.host} (port {wish.port})")
         set_up_logging("recompute-proxy", settings.log_level)
-        _allow_many_connections()
+        # Each lookup takes one descriptor for the client and one for a server.
+        connections = connections_within(allow_most(), start.settings.connections, each=2)
+        start.settings = replace(start.settings, connections=connections)
         with (
             asyncio.Runner(loop_factory=_loop_factory()) as runner,
             contextlib.suppress(asyncio.CancelledError),
@@ -328,14 +331,3 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     except ImportError:
         return None
     return uvloop.new_event_loop
-
-
-def _allow_many_connections() -> None:
-    """Raise the soft limit of open files to the hard one, where there are such limits."""
-    try:
-        import resource
-    except ImportError:
-        return
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
