@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 from unittest import mock
 
 from gpupool.pos.parameters import dropped_bits
@@ -27,10 +27,14 @@ PATIENCE: Final = 30.0
 """Longer than any call may take on the busiest machine, shorter than for ever."""
 
 
+Behaviour = Callable[[socket.socket, bytes], None]
+"""What is done about a request whose body is given."""
+
+
 class Sidecar:
     """Takes connections at a port or a path and leaves each request to ``behave``, which may write whatever it likes."""
 
-    def __init__(self, behave: "Callable[[socket.socket, bytes], None]", path: Path | None = None) -> None:
+    def __init__(self, behave: Behaviour, path: Path | None = None) -> None:
         self.behave = behave
         self.heads: list[str] = []
         self.bodies: list[bytes] = []
@@ -61,18 +65,19 @@ class Sidecar:
     def _serve(self, taken: socket.socket) -> None:
         with contextlib.suppress(OSError, EOFError), taken, taken.makefile("rb") as reading:
             while True:
-                self.behave(taken, self._read(reading))
+                body = self._read(reading)
+                self.behave(taken, body)
         self._open.discard(taken)
 
-    def _read(self, reading: "socket.SocketIO | object") -> bytes:
+    def _read(self, reading: BinaryIO) -> bytes:
         lines = []
-        while (line := reading.readline()) != b"\r\n":  # type: ignore[attr-defined]
+        while (line := reading.readline()) != b"\r\n":
             if not line:
                 raise EOFError
             lines.append(line.decode())
         head = "".join(lines)
         size = int(next(line.split(":")[1] for line in lines if line.lower().startswith("content-length")))
-        body: bytes = reading.read(size)  # type: ignore[attr-defined]
+        body = reading.read(size)
         self.heads.append(head)
         self.bodies.append(body)
         return body
@@ -96,7 +101,7 @@ class Sidecar:
 
 
 @contextmanager
-def sidecar(behave: "Callable[[socket.socket, bytes], None]", path: Path | None = None) -> Iterator[Sidecar]:
+def sidecar(behave: Behaviour, path: Path | None = None) -> Iterator[Sidecar]:
     """Run one for as long as the block lasts."""
     running = Sidecar(behave, path)
     try:

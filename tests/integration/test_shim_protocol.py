@@ -4,10 +4,8 @@ import json
 import os
 import re
 import socket
-import struct
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,12 +14,24 @@ import mainnet
 from gpupool.contracts.recompute import ProofRequest, QualityRequest, hexadecimal
 from gpupool.harvester.building import compile_library
 from gpupool.pos.truncation import truncate, truncate_twice
-from shim_stage import FAILED, NO_PROOF, NUMBERS, OK, PATIENCE, Shim, answers, reply, right, sidecar
+from shim_hostile import HOSTILE
+from shim_stage import (
+    FAILED,
+    NO_PROOF,
+    NUMBERS,
+    OK,
+    PATIENCE,
+    Behaviour,
+    Shim,
+    answers,
+    reply,
+    right,
+    sidecar,
+)
 
 KNOWN = mainnet.K32[0]
 SHORT = "400"
 """Milliseconds for what is to run into its deadline."""
-Behaviour = Callable[[socket.socket, bytes], None]
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +65,11 @@ def test_it_asks_what_the_contract_says_and_gives_back_the_numbers(library: Path
 
 def test_each_request_names_itself_its_deadline_and_what_was_lost(library: Path) -> None:
     modes: list[Behaviour] = [answers, lambda taken, _: taken.sendall(reply(b"", 503)), answers]
-    with sidecar(lambda taken, body: modes.pop(0)(taken, body)) as running:
+
+    def next_mode(taken: socket.socket, body: bytes) -> None:
+        modes.pop(0)(taken, body)
+
+    with sidecar(next_mode) as running:
         shim = Shim(library, sidecar=running.address, timeout_ms="9000")
         assert [shim.quality(KNOWN)[0], shim.quality(KNOWN)[0], shim.proof(KNOWN)[0]] == [OK, FAILED, OK]
     for number, head in enumerate(running.heads, 1):
@@ -144,105 +158,14 @@ def test_many_threads_share_the_library(library: Path) -> None:
 # -- what is no answer ---------------------------------------------------------------------------------------
 
 
-def sends(answer: bytes) -> Behaviour:
-    def behave(taken: socket.socket, body: bytes) -> None:
-        taken.sendall(answer)
-
-    return behave
-
-
-def endless(taken: socket.socket, body: bytes) -> None:
-    taken.sendall(b"HTTP/1.1 200 OK\r\n")
-    while True:
-        taken.sendall(b"X-More: and more\r\n" * 100)
-
-
-def half(taken: socket.socket, body: bytes) -> None:
-    taken.sendall(reply(right(body))[:-4])
-    raise EOFError
-
-
-def resets(taken: socket.socket, body: bytes) -> None:
-    taken.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    taken.close()
-    raise EOFError
-
-
-def leaves(taken: socket.socket, body: bytes) -> None:
-    raise EOFError
-
-
-def silent(taken: socket.socket, body: bytes) -> None:
-    taken.recv(1)
-
-
-def trickles(taken: socket.socket, body: bytes) -> None:
-    pause = threading.Event()
-    for byte in reply(bytes(256), 200, "X-Long: " + "x" * 4000):
-        taken.sendall(bytes([byte]))
-        pause.wait(0.02)
-
-
-HEAD = b"HTTP/1.1 200 OK\r\n"
-GARBLED = {
-    "noise": b"\xff" * 9000,
-    "noise with an end": b"\xff\xfe\r\n\r\n",
-    "an empty head": b"\r\n\r\n",
-    "zeros": bytes(64) + b"\r\n\r\n",
-    "a zero in the head": HEAD + b"X: \0\r\nContent-Length: 8\r\n\r\n" + bytes(8),
-    "http/1.0": b"HTTP/1.0 200 OK\r\nContent-Length: 8\r\n\r\n" + bytes(8),
-    "a status of letters": b"HTTP/1.1 2x0 OK\r\nContent-Length: 8\r\n\r\n" + bytes(8),
-    "a status of four digits": b"HTTP/1.1 2000 OK\r\nContent-Length: 8\r\n\r\n" + bytes(8),
-    "continue": b"HTTP/1.1 100 Continue\r\nContent-Length: 0\r\n\r\n",
-    "no length": HEAD + b"\r\n" + bytes(8),
-    "chunks": HEAD + b"Content-Length: 8\r\nTransfer-Encoding: chunked\r\n\r\n8\r\n" + bytes(8),
-    "two lengths": HEAD + b"Content-Length: 8\r\nContent-Length: 8\r\n\r\n" + bytes(8),
-    "an empty length": HEAD + b"Content-Length: \r\n\r\n" + bytes(8),
-    "a negative length": HEAD + b"Content-Length: -8\r\n\r\n" + bytes(8),
-    "a signed length": HEAD + b"Content-Length: +8\r\n\r\n" + bytes(8),
-    "a length and more": HEAD + b"Content-Length: 8, 8\r\n\r\n" + bytes(8),
-    "a huge length": HEAD + b"Content-Length: 999999999\r\n\r\n" + bytes(8),
-    "a length beyond any number": HEAD + b"Content-Length: 18446744073709551624\r\n\r\n" + bytes(8),
-    "a line without a colon": HEAD + b"Content-Length 8\r\n\r\n" + bytes(8),
-    "a line without a name": HEAD + b": 8\r\nContent-Length: 8\r\n\r\n" + bytes(8),
-    "one byte less": reply(bytes(7)),
-    "one byte more": reply(bytes(9)),
-    "nothing": reply(b""),
-    "a proof for a quality": reply(bytes(256)),
-    "words": reply(b'{"x":["7","9"]}'),
-    "more behind the answer": reply(bytes(8)) + b"x",
-}  # fmt: skip
-REFUSED = {
-    "204": b"HTTP/1.1 204 No\r\nContent-Length: 0\r\n\r\n",
-    "a redirect": reply(b"", 307, "Location: http://example.com/"),
-    "not found": reply(b"{}", 404),
-    "busy": reply(b"{}", 429, "Retry-After: 1"),
-    "no proof with another status": reply(b'"no_proof"', 500),
-    "a long problem": reply(b"x" * 100_000, 502),
-    "a problem of a terabyte": b"HTTP/1.1 502 Bad\r\nContent-Length: 999999999\r\n\r\nx",
-}
-
-
 @pytest.mark.parametrize(
     ("behave", "why"),
-    [
-        *(pytest.param(sends(answer), "garbled", id=name) for name, answer in GARBLED.items()),
-        *(pytest.param(sends(answer), "refused", id=name) for name, answer in REFUSED.items()),
-        (endless, "garbled"),
-        (half, "closed"),
-        (leaves, "closed"),
-        (resets, "closed"),
-        (silent, "silent"),
-        (trickles, "silent"),
-        (sends(HEAD), "silent"),
-        (sends(reply(bytes(8))[:-1]), "silent"),
-    ],
+    [pytest.param(behave, why, id=name) for name, (behave, why) in HOSTILE.items()],
 )
 def test_what_is_no_answer_fails_and_is_told(
     library: Path, tmp_path: Path, behave: Behaviour, why: str
 ) -> None:
-    well: list[bool] = []
-    with sidecar(lambda taken, body: (answers if well else behave)(taken, body)) as running:
+    with sidecar(behave) as running:
         limit = SHORT if why == "silent" else "15000"
         shim = Shim(library, sidecar=running.address, log=str(tmp_path / "shim.log"), timeout_ms=limit)
         began = time.monotonic()
@@ -253,7 +176,7 @@ def test_what_is_no_answer_fails_and_is_told(
             rf"\S+Z pid=\d+ quality C1 {why}( \d+)? \d+ms id=shim-\d+-1 plot={KNOWN.plot_id[:8].hex()}", line
         ), line
         # The next one is not harmed by what is left of that: it has its own answer, and tells the sidecar.
-        well.append(True)
+        running.behave = answers
         assert shim.quality(KNOWN) == (OK, (7, 9))
         assert f"qualities=1 proofs=0 fallbacks=0 pid={os.getpid()}" in running.heads[-1]
         assert f"why={why} " in running.heads[-1]

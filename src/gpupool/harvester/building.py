@@ -38,7 +38,9 @@ class CompileError(EnvironmentProblemError):
     """The harvester's library cannot be compiled."""
 
     code = "compile_failed"
-    default_remedy = "Install the C library's headers (apt install libc6-dev), or report the message with the compiler's version."
+    default_remedy = (
+        "Install the C library's headers (apt install libc6-dev), or report the compiler's message."
+    )
 
 
 def shim_library(folder: Path) -> Path:
@@ -90,7 +92,9 @@ def compile_library(path: Path, *extra: str, compiler: str | None = None) -> Non
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_COMPILE_SECONDS, check=False)
         if done.returncode != 0:
-            raise CompileError(f"{program} cannot compile the harvester's library: {_first_error(done.stderr)}")
+            raise CompileError(
+                f"{program} cannot compile the harvester's library: {_first_error(done.stderr)}"
+            )
         unfinished.chmod(0o755)
         unfinished.replace(path)
     except (OSError, subprocess.TimeoutExpired) as error:
