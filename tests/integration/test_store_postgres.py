@@ -13,7 +13,10 @@ import pytest_asyncio
 from sqlalchemy import text
 
 from fleet_samples import a_node, an_event
+from gpupool.cli.bundle.secrets import known_secrets
+from gpupool.cli.checks.database import check_database
 from gpupool.core.errors import ConflictError, InvalidInputError, StorageError
+from gpupool.core.home import Home
 from gpupool.fleet.ports.store import Store
 from gpupool.store.migrate import SCRIPTS
 from gpupool.store.migrate_postgres import migrate_postgres
@@ -284,3 +287,23 @@ async def test_control_serves_from_postgres(where: PostgresUrl, tmp_path: Path) 
         if first.returncode is None:
             first.kill()
             await first.wait()
+
+
+def test_the_doctor_looks_at_postgres(where: PostgresUrl, tmp_path: Path) -> None:
+    home, server = Home(tmp_path), postgres_server()
+
+    def found(url: str) -> tuple[str, str]:
+        [finding] = check_database(home, in_use=False, url=url)
+        return finding.verdict.value, f"{finding.measured} {finding.why}"
+
+    verdict, told = found(where.dsn)
+    assert (verdict, told.startswith("postgresql://gpupool@local/")) == ("pass", True)
+    assert found(server.new_database().url.render_as_string())[1].count("empty") == 1
+    for url in (server.url("nowhere").dsn, f"mysql://me:{SECRET}@host/pool"):
+        verdict, told = found(url)
+        assert (verdict, SECRET in told) == ("fail", False)
+
+
+def test_a_bundle_hides_the_password_wherever_it_stands(tmp_path: Path) -> None:
+    url = f"postgresql://me:{SECRET}@host/pool"
+    assert known_secrets(Home(tmp_path), {"GPUPOOL_DATABASE_URL": url}) == {url, SECRET}

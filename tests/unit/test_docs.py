@@ -23,6 +23,7 @@ TRANSLATED = [
     "tutorials/first-pool.md",
     "tutorials/hundred-harvesters.md",
     "how-to/harvester-setup.md",
+    "how-to/keep-the-state.md",
     "how-to/measure-a-machine.md",
     "how-to/secure-recompute.md",
     "how-to/watch-a-proxy.md",

@@ -18,8 +18,9 @@ import uvloop
 
 from gpupool.control.settings import ControlSettings
 from gpupool.core.clock import SystemClock
-from gpupool.core.errors import ConflictError
-from gpupool.core.home import Home
+from gpupool.core.errors import ConflictError, StorageError
+from gpupool.core.files import read_json
+from gpupool.core.home import MOVED, Home
 from gpupool.core.ids import new_id
 from gpupool.core.listening import bind
 from gpupool.core.logging import set_up_logging
@@ -41,7 +42,7 @@ def run(settings: ControlSettings) -> None:
     set_up_logging("control", settings.log_level)
     home = settings.folders.prepare()
     with ExitStack() as held:
-        held.enter_context(_alone(home))
+        held.enter_context(alone(home))
         listener = held.enter_context(
             bind("control", settings.control_host, settings.control_port, "GPUPOOL_CONTROL")
         )
@@ -50,8 +51,11 @@ def run(settings: ControlSettings) -> None:
 
 
 @contextmanager
-def _alone(home: Home) -> Iterator[None]:
-    """Hold the state folder: two controls over one database would undo each other."""
+def alone(home: Home) -> Iterator[None]:
+    """Hold the state folder: two controls over one database would undo each other.
+
+    Raises ConflictError, naming the process that holds it.
+    """
     lock = os.open(home.run / "control.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         try:
@@ -117,8 +121,17 @@ async def _serve(settings: ControlSettings, home: Home, listener: socket.socket)
 
 
 def _database(settings: ControlSettings, home: Home) -> "Path | PostgresUrl":
-    """Return the database that is asked for; InvalidInputError for a URL that is none."""
+    """Return the database that is asked for; InvalidInputError for a URL that is none.
+
+    Raises StorageError where the state has left the file and nothing says where it is.
+    """
     if settings.database_url is None:
+        moved = read_json(home.moved) or {}
+        if moved.get("state") == MOVED:
+            raise StorageError(
+                f"The state of this pool has moved to {moved.get('to')}.",
+                remedy="Start with GPUPOOL_DATABASE_URL set to it, with its password where it has one.",
+            )
         return home.database
     from gpupool.store.postgres_url import parse_postgres_url
 

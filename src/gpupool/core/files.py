@@ -69,6 +69,7 @@ def write_private(path: Path, content: str | bytes) -> None:
                 os.fsync(file.fileno())
             failpoints.reach(f"file.{path.name}")
             os.replace(temporary, path)
+            sync_folder(path.parent)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
@@ -77,6 +78,17 @@ def write_private(path: Path, content: str | bytes) -> None:
             f"The file {path} cannot be written: {error.strerror}.",
             remedy="Check rights and free space of that disk.",
         ) from error
+
+
+def sync_folder(path: Path) -> None:
+    """Sync a folder's entries to disk, so that a new name survives a loss of power; nothing to do on Windows."""
+    if os.name == "nt":
+        return
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def remove_unfinished(path: Path) -> None:

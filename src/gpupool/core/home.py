@@ -8,6 +8,8 @@ from typing import Final
 from gpupool.core.files import ensure_private_dir
 
 VARIABLE: Final = "GPUPOOL_HOME"
+MOVED: Final = "moved"
+"""What `Home.moved` says once the file is no longer the state."""
 DEFAULT: Final = Path("/var/lib/gpupool")
 
 
@@ -62,6 +64,11 @@ class Home:
     def database(self) -> Path:
         """The SQLite file of the embedded store."""
         return self.data / "pool.db"
+
+    @property
+    def moved(self) -> Path:
+        """Where the state is, since it left the file; see `gpupool database move`."""
+        return self.data / "moved.json"
 
     @property
     def run(self) -> Path:

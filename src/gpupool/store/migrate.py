@@ -15,11 +15,14 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gpupool.core.errors import EnvironmentProblemError, InvalidInputError, StorageError
 from gpupool.core.files import ensure_private_dir
 from gpupool.store.schema import REVISIONS, Standing, check_pages, inspect, refused
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
 
 SCRIPTS: Final = Path(__file__).parent / "migrations"
 
@@ -73,13 +76,12 @@ def _alone(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _upgrade(path: Path, scripts: Path) -> None:
-    # Loading these takes a second, which a database that is up to date need not pay.
+@contextmanager
+def upgrading(path: Path) -> "Iterator[Connection]":
+    """Open an SQLite file for `store.stepping`."""
+    # Loading this takes a while, which a database that is up to date need not pay.
     from sqlalchemy import create_engine, event
     from sqlalchemy.engine import URL
-
-    from gpupool.store.faults import translated
-    from gpupool.store.stepping import run_steps
 
     engine = create_engine(
         URL.create("sqlite", database=str(path)), connect_args={"isolation_level": None, "timeout": 30}
@@ -87,10 +89,18 @@ def _upgrade(path: Path, scripts: Path) -> None:
     event.listen(engine, "connect", lambda raw, _: raw.execute("PRAGMA journal_mode=WAL"))
     event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
     try:
-        with translated(), engine.connect() as connection:
-            run_steps(connection, scripts, str(path))
+        with engine.connect() as connection:
+            yield connection
     finally:
         engine.dispose()
+
+
+def _upgrade(path: Path, scripts: Path) -> None:
+    from gpupool.store.faults import translated
+    from gpupool.store.stepping import run_steps
+
+    with translated(), upgrading(path) as connection:
+        run_steps(connection, scripts, str(path))
 
 
 def main(arguments: list[str] | None = None) -> int:

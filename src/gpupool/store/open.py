@@ -75,9 +75,7 @@ async def open_store(
 
     Raises StorageError, saying what to do, when it is missing, damaged, out of reach, or of another schema.
     """
-    schema, database = await _prepared(where, busy_seconds, alone=alone)
-    if schema.standing is not Standing.CURRENT:
-        raise refused(where if isinstance(where, Path) else str(where), schema)
+    database = await open_database(where, busy_seconds=busy_seconds, alone=alone)
     store = SqlStore(database, seal=seal)
     try:
         async with store.read() as view:
@@ -91,6 +89,20 @@ async def open_store(
         await store.close()
         raise
     return store
+
+
+async def open_database(where: Where, *, busy_seconds: float = BUSY_SECONDS, alone: bool = False) -> Database:
+    """Return a database for `open_store`, or for whoever looks at its rows; its errors are the same."""
+    schema, database = await _prepared(where, busy_seconds, alone=alone)
+    if schema.standing is not Standing.CURRENT:
+        raise refused(where if isinstance(where, Path) else str(where), schema)
+    return database
+
+
+async def schema_of(where: Where) -> Schema:
+    """Return which schema a database has; StorageError where that cannot be told."""
+    schema, _ = await _prepared(where, BUSY_SECONDS, alone=False)
+    return schema
 
 
 async def _prepared(where: Where, busy_seconds: float, *, alone: bool) -> tuple[Schema, Database]:

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from gpupool.cli.bundle.redaction import SHORTEST
 from gpupool.core.errors import GpupoolError
@@ -24,10 +25,19 @@ _SHORTEST_VALUE: Final = 8
 def known_secrets(home: Home, environment: Mapping[str, str]) -> set[str]:
     """Return every secret that can be known: key files, telling variables, and the variables of workloads."""
     found = {text for path in secret_files(home) for text in _texts_of(path)}
-    found |= {value for name, value in environment.items() if is_secret_name(name)}
+    telling = {value for name, value in environment.items() if is_secret_name(name)}
+    found |= telling | {password for value in telling if (password := _password_of(value))}
     for variables in (*_recorded(home), *_stored(home)):
         found |= set(_telling(variables))
     return {text for text in found if len(text) >= SHORTEST}
+
+
+def _password_of(value: str) -> str | None:
+    """Return the password in a URL, which may turn up without the rest of it."""
+    try:
+        return urlsplit(value).password
+    except ValueError:
+        return None
 
 
 def secret_files(home: Home) -> Iterator[Path]:

@@ -33,7 +33,7 @@ def run_checks(home: Home, environment: Mapping[str, str], get: network.Ask = ne
     except GpupoolError as error:
         unreadable.append(failed("process records", "not readable", error.message, error.remedy))
     checks: dict[str, Check] = {
-        **_ground(home, processes),
+        **_ground(home, processes, environment),
         **_processes(home, processes),
         **_network(processes, environment, get),
         **_clock(home, get),
@@ -53,7 +53,7 @@ def _guarded(name: str, check: Check) -> list[Finding]:
     return [found] if isinstance(found, Finding) else list(found)
 
 
-def _ground(home: Home, processes: list[LocalProcess]) -> dict[str, Check]:
+def _ground(home: Home, processes: list[LocalProcess], environment: Mapping[str, str]) -> dict[str, Check]:
     uid = os.geteuid()
     in_use = any(p.kind == "pool" and p.name == "control" and p.exists for p in processes)
     return {
@@ -63,7 +63,9 @@ def _ground(home: Home, processes: list[LocalProcess]) -> dict[str, Check]:
         "disk space": lambda: disk.check_space(home.root),
         "inodes": lambda: disk.check_inodes(home.root),
         "logs": lambda: disk.check_logs(home.logs),
-        "database": lambda: database.check_database(home, in_use=in_use),
+        "database": lambda: database.check_database(
+            home, in_use=in_use, url=environment.get("GPUPOOL_DATABASE_URL")
+        ),
     }
 
 

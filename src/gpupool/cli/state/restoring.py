@@ -1,0 +1,74 @@
+"""Restoring: a checked backup into a state folder and a database that hold nothing it could overwrite."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from gpupool.core.errors import ConflictError
+from gpupool.core.files import write_private
+from gpupool.core.home import Home
+from gpupool.store.backup.archive import Archive, reading
+from gpupool.store.backup.loading import load_file, load_postgres
+from gpupool.store.open import Where
+
+Told = Callable[[str, int], None]
+
+
+def bring_back(home: Home, where: Where, file: Path, told: Told) -> dict[str, Any]:
+    """Restore a backup and return what came back.
+
+    Raises ConflictError where a pool or another key is there already, StorageError where backup or database is unfit;
+    nothing is changed then.
+    """
+    with reading(file) as archive:
+        _refuse_other_keys(home, archive.keys)
+        # Keys first: a database without them could not be read, should the power fail in between.
+        with _written(home, archive.keys):
+            load(archive, where, told)
+        return {
+            "file": str(file),
+            "database": str(where),
+            "made_at": archive.made_at,
+            "made_by": archive.made_by,
+            "rows": sum(archive.rows.values()),
+            "keys": len(archive.keys),
+        }
+
+
+def load(archive: Archive, where: Where, told: Told) -> None:
+    """Put the tables of a backup into a database that holds none."""
+    if not isinstance(where, Path):
+        asyncio.run(load_postgres(archive, where, told))
+        return
+    if where.exists():
+        raise ConflictError(
+            f"There is a pool in {where.parent.parent} already. Nothing was changed.",
+            remedy="Restore into another state folder (GPUPOOL_HOME), or move this database away.",
+        )
+    load_file(archive, where, told)
+
+
+def _refuse_other_keys(home: Home, keys: Mapping[str, bytes]) -> None:
+    for name, content in keys.items():
+        path = home.keys / name
+        if path.exists() and path.read_bytes() != content:
+            raise ConflictError(
+                f"{path} is another key than the backup's. Nothing was changed.",
+                remedy="Restore into another state folder (GPUPOOL_HOME), or move this folder of keys away.",
+            )
+
+
+@contextmanager
+def _written(home: Home, keys: Mapping[str, bytes]) -> Iterator[None]:
+    """Write the keys that are missing, and take them back where the block fails."""
+    new = [home.keys / name for name in keys if not (home.keys / name).exists()]
+    try:
+        for path in new:
+            write_private(path, keys[path.name])
+        yield
+    except BaseException:
+        for path in new:
+            path.unlink(missing_ok=True)
+        raise
