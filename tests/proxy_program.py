@@ -47,11 +47,15 @@ class Program:
 @asynccontextmanager
 async def program(code: str, *arguments: str, **more: object) -> AsyncIterator[Program]:
     """Run Python code with arguments; ``more`` goes to the start, as `pass_fds` and `env`."""
+    async with running(sys.executable, "-c", code, *arguments, **more) as started:
+        yield started
+
+
+@asynccontextmanager
+async def running(*command: str, **more: object) -> AsyncIterator[Program]:
+    """Run any command, as `program` does Python code."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-c",
-        code,
-        *arguments,
+        *command,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         **more,  # type: ignore[arg-type]

@@ -110,18 +110,30 @@ async def test_a_worker_with_another_release_gets_nothing() -> None:
         assert "0.48.0" in why
 
 
-async def test_a_farmer_that_connects_anew_gets_what_it_asked_before() -> None:
+@pytest.mark.parametrize("comes_back_first", [True, False])
+async def test_a_farmer_that_connects_anew_gets_what_it_asked_before(comes_back_first: bool) -> None:
     gate = Gate()
     async with stage(WorkerDouble(gate)) as standing:
-        before, asked = await standing.connected(), question(1)
+        before, other, asked = (
+            await standing.connected(),
+            await standing.connected(made_identity(2)),
+            question(1),
+        )
         await before.ask(asked)
         await eventually(lambda: standing.workers[0].asked)
         assert before.socket is not None
         await before.socket.close()
-        again = await standing.connected()
         await eventually(lambda: len(standing.front.farmers.connected) == 1)
-        gate.open.set()
+        if comes_back_first:
+            again = await standing.connected()
+            gate.open.set()
+        else:
+            gate.open.set()
+            await eventually(lambda: standing.front.farmers.kept)
+            again = await standing.connected()
         assert (await again.answer()).proof == proof_of(asked.partial_proof)
+        assert standing.front.farmers.kept == []
+        assert await other.solve(question(2)) == proof_of(question(2).partial_proof)
 
 
 async def test_workers_may_want_a_token_and_come_and_go_with_the_file(tmp_path: Path) -> None:

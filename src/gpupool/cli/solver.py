@@ -125,6 +125,54 @@ def serve(
     )
 
 
+@app.command()
+def attach(
+    *,
+    farmer: Annotated[
+        str, typer.Option(metavar="HOST[:PORT]", help="The farmer's RPC; Chia's port for it is 8559.")
+    ] = "localhost",
+    solver: Annotated[
+        str, typer.Option(metavar="HOST[:PORT]", help="The solver front, as the farmer reaches it.")
+    ] = "127.0.0.1:8666",
+    chia_root: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="CHIA_ROOT", help="The farmer's Chia folder, for its certificates [~/.chia/mainnet]."
+        ),
+    ] = None,
+    every: Annotated[
+        float, typer.Option(metavar="SECONDS", min=1, max=3600, help="Between two looks.")
+    ] = 10.0,
+    once: Annotated[
+        bool, typer.Option("--once", help="Connect if need be, say how it stands, and end.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, a line for each change.")] = False,
+) -> None:
+    """Connect a stock farmer to the solver front, and again after each restart of the farmer, until stopped.
+
+    Run it on the farmer's machine as the farmer's user: the RPC listens on loopback and wants Chia's own certificates.
+
+    Example:
+
+      gpupool solver attach --solver 192.168.1.10
+    """
+    from gpupool.core.errors import InvalidInputError
+    from gpupool.recompute.addresses import parse_address
+    from gpupool.recompute.solver_front.attach_command import AttachOptions, run_attach
+    from gpupool.recompute.solver_front.farmer_rpc import RPC_PORT
+    from gpupool.recompute.solver_front.settings import PORT
+
+    address = parse_address(farmer, RPC_PORT)
+    if address[1] == 8447:
+        raise InvalidInputError(
+            "8447 is where farmers talk to harvesters; this needs the farmer's RPC.",
+            remedy=f"Leave the port out, or give that of the RPC ({RPC_PORT} by default).",
+        )
+    root = (chia_root or Path.home() / ".chia" / "mainnet").expanduser()
+    options = AttachOptions(address, parse_address(solver, PORT), root, every, once=once, as_json=as_json)
+    run_attach(options, _say)
+
+
 def _say(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()

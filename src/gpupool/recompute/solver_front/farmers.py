@@ -26,6 +26,8 @@ HEARTBEAT_SECONDS: Final = 30.0
 MOST_CONNECTIONS: Final = 256
 MOST_OF_ONE: Final = 8
 """Connections with one node id: a farmer that lost one, or several that share a certificate."""
+KEPT_SECONDS: Final = 20.0
+"""For which an answer waits for a farmer that has gone; it is of no use later."""
 MOST_QUESTIONS: Final = 64
 """Of one connection that wait for an answer; the next one is not taken."""
 CLOSE_SECONDS: Final = 2.0
@@ -67,12 +69,15 @@ class Farmer:
 
 @dataclass(slots=True)
 class Farmers:
-    """All connections."""
+    """All connections, and answers for farmers that have none just now."""
 
     network: str
     port: int
     """That the front listens on, as the handshake tells it."""
+    clock: Callable[[], float]
     connected: list[Farmer] = field(default_factory=list)
+    kept: list[tuple[str, Message, float]] = field(default_factory=list)
+    """Node id, answer, and until when it is of use."""
 
     def has_room(self, node_id: str) -> bool:
         """Tell whether another connection of a node may come in."""
@@ -92,19 +97,26 @@ class Farmers:
         self.connected.append(farmer)
         log.info("farmer_connected", farmer=farmer.name, node_id=farmer.node_id, software=farmer.software)
         try:
+            await self._hand_over(farmer)
             await self._listen(farmer, take)
         finally:
             self.connected.remove(farmer)
             log.info("farmer_left", farmer=farmer.name, answered=farmer.answered, waiting=farmer.waiting)
 
     async def answer(self, farmer: Farmer, asked: Message, solution: Solution) -> bool:
-        """Send an answer to whoever asked, or to the same node where it has connected anew; False: it is gone."""
+        """Send an answer to whoever asked, or to the same node where it has connected anew.
+
+        False: it is gone; the answer is kept for a while, should it come back.
+        """
         message = Message(Kind.SOLUTION, asked.number, solution.encode())
         same = [other for other in self.connected if other.node_id == farmer.node_id and other is not farmer]
         for receiver in (farmer, *reversed(same)):
             if await receiver.send(message):
                 receiver.answered += 1
                 return True
+        self._forget()
+        if len(self.kept) < MOST_CONNECTIONS:
+            self.kept.append((farmer.node_id, message, self.clock() + KEPT_SECONDS))
         return False
 
     async def close(self) -> None:
@@ -113,6 +125,18 @@ class Farmers:
             *(farmer.socket.close(code=WSCloseCode.GOING_AWAY) for farmer in list(self.connected)),
             return_exceptions=True,
         )
+
+    async def _hand_over(self, farmer: Farmer) -> None:
+        """Send what was found while a farmer was away."""
+        self._forget()
+        for entry in [entry for entry in self.kept if entry[0] == farmer.node_id]:
+            if await farmer.send(entry[1]):
+                farmer.answered += 1
+                self.kept.remove(entry)
+
+    def _forget(self) -> None:
+        now = self.clock()
+        self.kept[:] = [entry for entry in self.kept if entry[2] > now]
 
     async def _greet(self, farmer: Farmer) -> None:
         message = await _received(farmer)

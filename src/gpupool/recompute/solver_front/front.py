@@ -50,7 +50,7 @@ class Front:
         self._clock = clock
         self.allow = AllowList(settings.allow, settings.allow_file, local=settings.allow_local)
         self.checker = Checker(settings.release)
-        self.farmers = Farmers(settings.network, port)
+        self.farmers = Farmers(settings.network, port, clock)
         self.directory = Directory()
         self.directory.default_trust = settings.trust
         pool = Pool(POLICY)
