@@ -4,7 +4,6 @@ Every request has a time limit, and a stream that stays silent for three signs o
 dead.
 """
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
@@ -28,6 +27,7 @@ from gpupool.contracts.problems import error_of
 from gpupool.core.errors import DeadlineError, UnauthorizedError, UnavailableError
 from gpupool.core.keys import SigningKey
 
+_JOIN: Final = "/v1/agent/join"
 _READ_BUFFER: Final = 2 * 1024 * 1024
 """Half of the longest command line that is taken."""
 _MOST_ANSWER: Final = 1024 * 1024
@@ -63,16 +63,26 @@ class ControlClient:
         """The public half of the node's key, as the wire wants it."""
         return self._key.public_text
 
-    async def join(self, request: JoinRequest, token_file: Path) -> str:
+    async def join(self, request: JoinRequest, token: str) -> str:
         """Make the node known and return its id; raise UnauthorizedError without a token that control takes."""
-        token = await asyncio.to_thread(_read_token, token_file)
         body = request.model_dump_json().encode()
-        answer = await self._post("/v1/agent/join", body, {"Authorization": f"Bearer {token}"})
+        answer = await self._post(_JOIN, body, {"Authorization": f"Bearer {token}"})
+        self.node_id = self._node_in(answer)
+        return self.node_id
+
+    async def join_again(self, request: JoinRequest, node_id: str) -> None:
+        """Say again who the node is, with no token but its key.
+
+        Raises UnauthorizedError where control does not know it, NodeRemovedError where a person has removed it.
+        """
+        self.node_id = node_id
+        self._node_in(await self._post_signed(_JOIN, request.model_dump_json().encode()))
+
+    def _node_in(self, answer: bytes) -> str:
         try:
-            self.node_id = JoinReply.model_validate_json(answer).node_id
+            return JoinReply.model_validate_json(answer).node_id
         except ValidationError as error:
             raise UnavailableError(f"What answers at {self.base} is not control.") from error
-        return self.node_id
 
     async def report(self, report: Report) -> ReportReply:
         """Send a report and return control's answer."""
@@ -153,13 +163,14 @@ class ControlClient:
             raise UnavailableError(f"Control at {self.base} cannot be reached: {words}.") from error
 
 
-def _read_token(path: Path) -> str:
+def read_token(path: Path) -> str:
+    """Return the join token in a file; raise UnauthorizedError where there is none to read."""
     try:
         token = path.read_text().strip()
     except OSError as error:
         raise UnauthorizedError(
             f"The join token cannot be read from {path}: {error.strerror}.",
-            remedy="Copy keys/join.token from control's state folder, or name its file with --join-token-file.",
+            remedy="Use the command that `gpupool node add` prints, or copy keys/join.token from control's state folder.",
         ) from error
     if not token or not token.isascii() or not token.isprintable():
         raise UnauthorizedError(

@@ -1,7 +1,8 @@
 """The link to control: connect, tell everything, then listen and report until it breaks; then again, for ever.
 
 A session starts with a complete report and ends with the first thing that goes wrong. Nothing that control or the
-network does ends the agent: what is placed here goes on running meanwhile.
+network does ends the agent: what is placed here goes on running meanwhile. Only when a person has removed the node
+from the pool does its work end; the agent stays, in case it is invited again.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from typing import Final
 import structlog
 
 from gpupool.agent.backoff import Backoff
-from gpupool.agent.client import ControlClient
+from gpupool.agent.client import ControlClient, read_token
 from gpupool.agent.settings import AgentSettings
 from gpupool.agent.viewing import FINAL, is_news
 from gpupool.agent.worker import Worker
@@ -26,7 +27,13 @@ from gpupool.contracts.agent_link import (
     Report,
 )
 from gpupool.core import failpoints
-from gpupool.core.errors import ConflictError, GpupoolError, NotFoundError, UnauthorizedError
+from gpupool.core.errors import (
+    ConflictError,
+    GpupoolError,
+    NodeRemovedError,
+    NotFoundError,
+    UnauthorizedError,
+)
 from gpupool.core.ids import new_id
 from gpupool.core.processes import boot_id
 
@@ -75,6 +82,8 @@ class Link:
             began = self._clock()
             try:
                 await self._one_session()
+            except NodeRemovedError as error:
+                await self._end_work(error)
             except GpupoolError as error:
                 _log.warning("link broken", code=error.code, error=error.message, remedy=error.remedy)
             except Exception:  # noqa: BLE001 - the one supervisor: a fault in here must not end what runs on this node
@@ -83,6 +92,13 @@ class Link:
             if self._clock() - began >= _STABLE_SECONDS:
                 backoff.reset()
             await asyncio.sleep(backoff.next())
+
+    async def _end_work(self, removal: NodeRemovedError) -> None:
+        _log.error("removed from the pool", error=removal.message, remedy=removal.remedy)
+        try:
+            await self._worker.dismissed()
+        except GpupoolError as error:
+            _log.warning("not all has ended", code=error.code, error=error.message, remedy=error.remedy)
 
     async def say_goodbye(self) -> bool:
         """Tell control that everything has ended and the node leaves; False when control could not be told.
@@ -105,7 +121,7 @@ class Link:
         self._told, self._acknowledged = {}, -1
         try:
             await self._report(complete=True)
-        except UnauthorizedError:
+        except (UnauthorizedError, NodeRemovedError):
             self._joined = False
             raise
         _log.info("linked", control=self._client.base, node=self._client.node_id)
@@ -133,17 +149,33 @@ class Link:
             address=settings.node_address,
             hourly_usd=settings.hourly_usd,
         )
+        known = self._worker.node_id
+        refused: GpupoolError | None = None
+        if known is not None:
+            try:
+                await self._client.join_again(request, known)
+            except (UnauthorizedError, NodeRemovedError) as error:
+                refused = error
+        if known is None or refused is not None:
+            await self._join(request, known, refused)
+        self._joined = True
+
+    async def _join(self, request: JoinRequest, known: str | None, refused: GpupoolError | None) -> None:
+        """Join with the token; ``known`` and ``refused``: who control took this node for, and why it does not now."""
         try:
-            node_id = await self._client.join(request, settings.join_token_path)
+            given = self._settings.join_token
+            path = self._settings.join_token_path
+            token = given.get_secret_value() if given else await asyncio.to_thread(read_token, path)
+            node_id = await self._client.join(request, token)
         except UnauthorizedError as error:
-            if self._worker.node_id is None:
+            if isinstance(refused, NodeRemovedError):
+                raise refused from error
+            if known is None:
                 raise
             # Joined in an earlier run: the key alone is enough, and the token may be gone by now.
-            _log.info("not joining again", error=error.message, node=self._worker.node_id)
-            self._client.node_id = self._worker.node_id
+            _log.info("not joining again", error=error.message, node=known)
         else:
             await self._worker.identified(node_id)
-        self._joined = True
 
     async def _listen(self) -> None:
         async for command in self._client.commands(self._worker.last_seq):

@@ -5,7 +5,7 @@ import socket
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import AnyHttpUrl, Field, TypeAdapter, field_validator, model_validator
+from pydantic import AnyHttpUrl, Field, SecretStr, TypeAdapter, field_validator, model_validator
 
 from gpupool.agent.backoff import MOST_SECONDS
 from gpupool.contracts.agent_link import HEARTBEAT_SECONDS
@@ -36,6 +36,8 @@ class AgentSettings(ProcessSettings):
     """Folders, joined by colons, that every workload may read besides the system's and Python's: own code, models."""
     join_token_file: Path | None = None
     """File with the token that lets a node join; left out, ``keys/join.token`` in the state folder."""
+    join_token: SecretStr | None = None
+    """The join token itself, as `gpupool node add` prints it; stronger than the file."""
     hourly_usd: Annotated[float, Field(ge=0, le=10_000)] | None = None
     """What this node costs its owner an hour."""
     machine_identity: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{0,40}$")] = ""

@@ -78,6 +78,12 @@ class Worker:
             await self._end_everything(_OTHER_POOL_GRACE)
             await self._forget(item.placement_id for item in await self._runtime.instances())
 
+    async def dismissed(self) -> None:
+        """The node was removed from the pool: end everything that was placed here, and forget it."""
+        await self._end_everything(_OTHER_POOL_GRACE)
+        here = {item.placement_id for item in await self._runtime.instances()}
+        await self._forget(here | set(self._journal.wanted) | set(self._refused) | self._gone)
+
     async def handle(self, command: Command) -> LogsOrder | None:
         """Carry out one command, each only once; returns the order where the answer is a log.
 

@@ -68,6 +68,12 @@ class NodeView(Message):
     devices: int
     placements: int
     """Live ones."""
+    region: str | None = None
+    short_ref: str | None = None
+    """GPU model announced when it was added."""
+    gpus: dict[str, int] = {}
+    """GPUs present, by catalog model or, outside the catalog, by name."""
+    removed_at: datetime | None = None
 
 
 class PlacementView(Message):

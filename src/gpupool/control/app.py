@@ -1,5 +1,7 @@
 """The ASGI application of control: the routes within their border."""
 
+from functools import partial
+
 from fastapi import FastAPI
 
 from gpupool import __version__
@@ -9,8 +11,9 @@ from gpupool.control.http.limits import BODY_SECONDS, BodyLimits
 from gpupool.control.http.metrics import Metrics
 from gpupool.control.http.openapi import ControlApi, operation_id
 from gpupool.control.http.problems import add_problem_handlers
+from gpupool.control.inviting import check_minted
 from gpupool.control.pool import Pool
-from gpupool.control.routes import agent, health, news, nodes, placements, workloads
+from gpupool.control.routes import agent, health, join_tokens, news, nodes, placements, workloads
 
 
 def build_app(pool: Pool, tokens: Tokens, body_seconds: float = BODY_SECONDS) -> FastAPI:
@@ -25,11 +28,11 @@ def build_app(pool: Pool, tokens: Tokens, body_seconds: float = BODY_SECONDS) ->
     )
     app.state.pool = pool
     app.state.metrics = Metrics()
-    for module in (health, nodes, workloads, placements, news, agent):
+    for module in (health, nodes, join_tokens, workloads, placements, news, agent):
         app.include_router(module.router)
     add_problem_handlers(app)
     # The layer added last is the outermost: head limits and errors, then credentials, then the body.
     app.add_middleware(BodyLimits, seconds=body_seconds)
-    app.add_middleware(Guard, tokens=tokens)
+    app.add_middleware(Guard, tokens=tokens, check_minted=partial(check_minted, pool))
     app.add_middleware(Boundary, metrics=app.state.metrics)
     return app

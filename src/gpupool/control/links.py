@@ -75,6 +75,11 @@ class Link:
     recount: bool = False
     """One of those has spoken since: the next complete report may settle the dispute."""
 
+    @property
+    def has_left(self) -> bool:
+        """Whether its agent has said good-bye and not come back."""
+        return self.session is None and self.newest != ("", "")
+
     def overtaken(self, boot_id: str, session: str) -> bool:
         """Tell whether a newer session of the same boot has been taken: what this one says is old."""
         boot, newest = self.newest
@@ -104,6 +109,12 @@ class Links:
         """Note that the node has joined and will speak. Joining again is no sign of life: whoever holds the token can."""
         if node_id not in self._links:
             self.heard(node_id)
+
+    def forget(self, node_id: str) -> None:
+        """End the stream of a node that is no longer part of the pool, and all that is known of its link."""
+        link = self._links.pop(node_id, None)
+        if link is not None and link.stream is not None:
+            link.stream.end()
 
     def leaving(self) -> frozenset[str]:
         """Return the nodes whose agents are stopping: nothing new should go there."""

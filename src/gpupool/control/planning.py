@@ -2,7 +2,8 @@
 
 One step at a time: after it the state is read again. Too few instances: place one. A changed spec: place the new
 version beside the old one and drain the old when the new is active; where both do not fit, drain an old one first,
-but only if the new one would fit then, since an instance of the old version is better than none.
+but only if the new one would fit then, since an instance of the old version is better than none. A draining node is
+left the same way: what runs there ends once its replacement elsewhere is active, and stays as long as there is none.
 """
 
 from collections.abc import Sequence
@@ -50,20 +51,39 @@ def next_step(snapshot: Snapshot, workload: Workload, strategy: Strategy, now: d
         for placement in snapshot.live_of(workload.id)
         if placement.state is not PlacementState.DRAINING
     ]
-    current = [placement for placement in staying if placement.workload_version == workload.version]
     old = [placement for placement in staying if placement.workload_version != workload.version]
-    if len(current) > wanted:
-        return Drain(current[0], "deleted" if workload.deleted else f"{wanted} wanted")
-    active = sum(placement.state is PlacementState.ACTIVE for placement in current)
-    if len(old) > wanted - active:
-        return Drain(old[-1], "deleted" if workload.deleted else f"replaced by version {workload.version}")
-    if len(current) < wanted:
-        return _place(snapshot, workload, strategy, now, old)
+    moving = [
+        placement
+        for placement in staying
+        if placement not in old and snapshot.nodes[placement.node_id].draining
+    ]
+    settled = [placement for placement in staying if placement not in old and placement not in moving]
+    if len(settled) > wanted:
+        return Drain(settled[0], "deleted" if workload.deleted else f"{wanted} wanted")
+    active = sum(placement.state is PlacementState.ACTIVE for placement in settled)
+    replaced = [*moving, *old]
+    if len(replaced) > wanted - active:
+        return Drain(replaced[-1], _why_drained(snapshot, workload, replaced[-1]))
+    if len(settled) < wanted:
+        return _place(snapshot, workload, strategy, now, old, moving)
     return Explain(None) if workload.why is not None and not workload.backs_off(now) else None
 
 
+def _why_drained(snapshot: Snapshot, workload: Workload, placement: Placement) -> str:
+    if workload.deleted:
+        return "deleted"
+    if placement.workload_version != workload.version:
+        return f"replaced by version {workload.version}"
+    return f"its node {snapshot.nodes[placement.node_id].name} is drained"
+
+
 def _place(
-    snapshot: Snapshot, workload: Workload, strategy: Strategy, now: datetime, old: Sequence[Placement]
+    snapshot: Snapshot,
+    workload: Workload,
+    strategy: Strategy,
+    now: datetime,
+    old: Sequence[Placement],
+    moving: Sequence[Placement],
 ) -> Step | None:
     if workload.backs_off(now):
         return None
@@ -76,6 +96,9 @@ def _place(
         if room.placed:
             return Drain(old[-1], f"makes room for version {workload.version}")
     why = explain(decision.refusals)
+    if moving:
+        nodes = sorted({snapshot.nodes[placement.node_id].name for placement in moving})
+        why = f"cannot leave {', '.join(nodes)}, which drains: {why}"[:2000]
     return Explain(why) if why != workload.why else None
 
 

@@ -38,6 +38,8 @@ class Change:
     writer: Writer
     at: datetime
     """The one moment that all its records carry."""
+    by: str | None = None
+    """Who asked for it, as its events say; None where nobody did and the pool acts by itself."""
     last_seq: int | None = None
     kinds: list[str] = field(default_factory=list)
     """Kinds of its events, which name its fail points."""
@@ -45,6 +47,8 @@ class Change:
 
     async def emit(self, kind: str, subject: str, **data: Fact) -> None:
         """Write an event."""
+        if self.by is not None:
+            data = {**data, "by": self.by}
         self.kinds.append(kind)
         self.last_seq = await self.writer.emit(Event(kind=kind, subject=subject, at=self.at, data=data))
 
@@ -95,10 +99,10 @@ class Pool:
         self._loading = asyncio.Lock()
 
     @asynccontextmanager
-    async def change(self) -> AsyncIterator[Change]:
-        """Open a transaction; after its commit wake the waiters, if anything was recorded."""
+    async def change(self, by: str | None = None) -> AsyncIterator[Change]:
+        """Open a transaction; after its commit wake the waiters, if anything was recorded. ``by``: who asks for it."""
         async with self.store.write() as writer:
-            change = Change(writer, self.clock.now())
+            change = Change(writer, self.clock.now(), by)
             yield change
             change.reach("before")
         change.reach("after")
@@ -121,6 +125,12 @@ class Pool:
                 snapshot = await load_snapshot(reader, self.links.leaving())
             self._snapshot = (count, snapshot)
             return snapshot
+
+    def forget_node(self, node_id: str) -> None:
+        """Forget what is kept in memory of a node that was removed: its key, its link, that it is waited for."""
+        self.node_keys.pop(node_id, None)
+        self.awaited.discard(node_id)
+        self.links.forget(node_id)
 
     def close(self) -> None:
         """End every wait and every stream: the process is stopping."""

@@ -103,7 +103,10 @@ class Reconciler:
         for node_id in pool.links.gone_silent(limit):
             async with pool.change() as change:
                 node, link = await change.writer.node(node_id), pool.links.get(node_id)
-                if node is None or link is None or node_id not in pool.links.gone_silent(limit):
+                if node is None or node.removed:
+                    pool.links.forget(node_id)
+                    continue
+                if link is None or node_id not in pool.links.gone_silent(limit):
                     continue
                 await move_node(change, node, NodeState.UNREACHABLE, "silent")
             link.silent = True

@@ -47,7 +47,18 @@ async def move_placement(
             version=placement.workload_version,
             reason=(reason or placement.reason) if step is to else None,
         )
+        if not placement.live:
+            await note_drained(change, placement.node_id)
     return placement
+
+
+async def note_drained(change: Change, node_id: str) -> None:
+    """Write an event where a draining node has nothing left."""
+    node = await change.writer.node(node_id)
+    if node is None or not node.draining:
+        return
+    if not await change.writer.placements(node_id=node_id, live=True, limit=1):
+        await change.emit("node.drained", node_id, node=node.name)
 
 
 async def drain(change: Change, placement: Placement, workload: Workload | None, reason: str) -> None:

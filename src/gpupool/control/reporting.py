@@ -11,6 +11,7 @@ from dataclasses import replace
 import structlog
 
 from gpupool.contracts.agent_link import DeviceReport, PlacementReport, Report, ReportReply
+from gpupool.control.joining import removal
 from gpupool.control.pool import Change, Pool
 from gpupool.control.recording import (
     clear_failures,
@@ -38,6 +39,9 @@ async def take_report(pool: Pool, node_id: str, report: Report) -> ReportReply:
         return ReportReply()
     async with pool.change() as change:
         node = await change.writer.node(node_id)
+        if node is not None and node.removed:
+            pool.forget_node(node_id)
+            raise removal(node)
         if node is None or not (report.complete or node.session == report.session):
             return ReportReply(session_known=False)
         if link.overtaken(report.boot_id, report.session):

@@ -27,6 +27,7 @@ class Snapshot:
 
     seq: int
     nodes: Mapping[str, Node]
+    """Removed ones included."""
     devices: Mapping[str, Sequence[Device]]
     """By node."""
     workloads: Mapping[str, Workload]
@@ -63,10 +64,14 @@ class Snapshot:
             return found
         return next((workload for workload in self.wanted_workloads() if workload.name == name_or_id), None)
 
+    def members(self) -> list[Node]:
+        """Return the nodes that are part of the pool, oldest first."""
+        return [node for node in self.nodes.values() if not node.removed]
+
     def find_node(self, name_or_id: str) -> Node | None:
-        """Return the node of that id or name."""
+        """Return the node of that id (removed or not) or, if not removed, of that name."""
         found = self.nodes.get(name_or_id)
-        return found or next((node for node in self.nodes.values() if node.name == name_or_id), None)
+        return found or next((node for node in self.members() if node.name == name_or_id), None)
 
     def fleet(self, without: Collection[str] = ()) -> FleetView:
         """Return what a strategy sees, as if the placements ``without`` were gone."""
@@ -89,7 +94,7 @@ class Snapshot:
                     claims=tuple(claims[node.id]),
                     ports=frozenset(ports[node.id]),
                 )
-                for node in self.nodes.values()
+                for node in self.members()
             )
         )
 
@@ -104,7 +109,7 @@ async def load_snapshot(reader: Reader, leaving: frozenset[str] = frozenset()) -
         claims[claim.placement_id].append(claim)
     return Snapshot(
         seq=await reader.last_event_seq(),
-        nodes={node.id: node for node in await reader.nodes()},
+        nodes={node.id: node for node in await reader.nodes(removed=True)},
         devices=devices,
         workloads={workload.id: workload for workload in await reader.workloads(deleted=True)},
         live=await reader.placements(live=True, limit=_EVERY_LIVE),

@@ -1,7 +1,8 @@
 """Records as the API shows them."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 
 from gpupool import __version__
 from gpupool.contracts.control import (
@@ -13,14 +14,16 @@ from gpupool.contracts.control import (
     PoolView,
     WorkloadView,
 )
+from gpupool.contracts.nodes import JoinTokenView
 from gpupool.contracts.spec import SpecFile
 from gpupool.control.links import Links
 from gpupool.control.pool import Pool
 from gpupool.control.snapshot import Snapshot
 from gpupool.core.secret_names import HIDDEN, is_secret_name
 from gpupool.fleet.claims import Claim, ClaimMode
-from gpupool.fleet.devices import Device
+from gpupool.fleet.devices import Device, DeviceKind
 from gpupool.fleet.events import Event
+from gpupool.fleet.join_tokens import JoinToken
 from gpupool.fleet.nodes import Node
 from gpupool.fleet.placements import Placement, PlacementState
 from gpupool.fleet.workloads import Protocol, Workload
@@ -43,12 +46,13 @@ def event_view(event: Event) -> EventView:
     )
 
 
-def node_views(snapshot: Snapshot, links: Links) -> list[NodeView]:
-    """Show all nodes, oldest first."""
+def node_views(snapshot: Snapshot, links: Links, nodes: Sequence[Node] | None = None) -> list[NodeView]:
+    """Show nodes, all that are part of the pool unless given; oldest first."""
     live: dict[str, int] = defaultdict(int)
     for placement in snapshot.live:
         live[placement.node_id] += 1
-    return [_node_view(node, snapshot, links, live[node.id]) for node in snapshot.nodes.values()]
+    shown = snapshot.members() if nodes is None else nodes
+    return [_node_view(node, snapshot, links, live[node.id]) for node in shown]
 
 
 def node_view(node: Node, snapshot: Snapshot, links: Links) -> NodeView:
@@ -58,6 +62,8 @@ def node_view(node: Node, snapshot: Snapshot, links: Links) -> NodeView:
 
 def _node_view(node: Node, snapshot: Snapshot, links: Links, live: int) -> NodeView:
     link = links.get(node.id)
+    devices = [device for device in snapshot.devices.get(node.id, ()) if device.present]
+    gpus = Counter(device.short_ref or device.name for device in devices if device.kind is DeviceKind.GPU)
     return NodeView(
         id=node.id,
         name=node.name,
@@ -70,8 +76,30 @@ def _node_view(node: Node, snapshot: Snapshot, links: Links, live: int) -> NodeV
         connected=links.connected(node.id),
         joined_at=node.joined_at,
         seen_at=link.heard_at if link else node.seen_at,
-        devices=sum(device.present for device in snapshot.devices.get(node.id, ())),
+        devices=len(devices),
         placements=live,
+        region=node.region,
+        short_ref=node.short_ref,
+        gpus=dict(gpus),
+        removed_at=node.removed_at,
+    )
+
+
+def join_token_view(token: JoinToken, now: datetime) -> JoinTokenView:
+    """Show a join token, of which nobody can join."""
+    return JoinTokenView(
+        id=token.id,
+        name=token.node_name,
+        hourly_usd=token.hourly_usd,
+        region=token.region,
+        short_ref=token.short_ref,
+        uses=token.uses,
+        used=token.used,
+        usable=token.refusal(now) is None,
+        why_not=token.refusal(now),
+        created_by=token.created_by,
+        created_at=token.created_at,
+        expires_at=token.expires_at,
     )
 
 
@@ -83,7 +111,7 @@ def device_views(snapshot: Snapshot) -> list[DeviceView]:
             held[claim.device_id].append(claim)
     return [
         _device_view(device, node, held[device.id])
-        for node in snapshot.nodes.values()
+        for node in snapshot.members()
         for device in snapshot.devices.get(node.id, ())
     ]
 

@@ -77,6 +77,13 @@ class LimitReachedError(ConflictError):
     default_remedy = "Remove what is not needed any more; the limit is in the message."
 
 
+class NodeInUseError(ConflictError):
+    """Work runs on the node."""
+
+    code = "node_in_use"
+    default_remedy = "Move the work first with `gpupool node drain NAME --wait`, or end it with `--yes`."
+
+
 class ImpossibleMoveError(ConflictError):
     """A state machine refuses this move."""
 
@@ -102,6 +109,13 @@ class ForbiddenError(GpupoolError):
     status = 403
     exit_code = 6
     default_remedy = "Use a credential with the needed role."
+
+
+class NodeRemovedError(ForbiddenError):
+    """The node was removed from the pool."""
+
+    code = "node_removed"
+    default_remedy = "To bring the machine back, run `gpupool node add` and start its agent with the command that prints."
 
 
 class BusyError(GpupoolError):

@@ -1,11 +1,13 @@
 """Who may ask what, decided on the request's head before a byte of its body is read.
 
-Operator token: everything of ``/v1``. Service token: the endpoints feed, read only. Join token: joining. The other
-paths of ``/v1/agent`` carry signatures, which cover the body and are checked by their routes. What lies outside
-``/v1`` is open to this machine; from elsewhere it takes the operator token.
+Operator token: everything of ``/v1``. Service token: the endpoints feed, read only. Join token, the pool's own or a
+minted one: joining. The other paths of ``/v1/agent`` carry signatures, which cover the body and are checked by their
+routes; joining again may, too. What lies outside ``/v1`` is open to this machine; from elsewhere it takes the operator
+token.
 """
 
 import ipaddress
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -20,6 +22,10 @@ from gpupool.core.keys import (
 )
 from gpupool.core.tokens import load_or_make_token, same_secret
 
+BY = "gpupool.by"
+"""Key of the request's scope under which the caller is named, for the events of what it changes."""
+MINTED = "gpupool.minted"
+"""Key of the request's scope under which a minted join token lies that was good when the request came."""
 _AGENT = "/v1/agent/"
 _JOIN = "/v1/agent/join"
 _FEED = "/v1/endpoints"
@@ -49,36 +55,45 @@ class Tokens:
 class Guard:
     """ASGI layer that lets a request pass or raises UnauthorizedError or ForbiddenError."""
 
-    def __init__(self, app: ASGIApp, tokens: Tokens) -> None:
-        self._app, self._tokens = app, tokens
+    def __init__(self, app: ASGIApp, tokens: Tokens, check_minted: Callable[[str], Awaitable[None]]) -> None:
+        """``check_minted`` raises UnauthorizedError for a join token that is not, or no longer, good."""
+        self._app, self._tokens, self._check_minted = app, tokens, check_minted
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check one request."""
         if scope["type"] == "http":
-            self.check(scope)
+            await self.check(scope)
         await self._app(scope, receive, send)
 
-    def check(self, scope: Scope) -> None:
+    async def check(self, scope: Scope) -> None:
         """Raise unless the request may go on to its route."""
         path: str = scope["path"]
         if path == _JOIN:
-            self._check_join(bearer(scope))
+            await self._check_join(scope)
         elif path.startswith(_AGENT):
             check_signed(scope)
         elif path == "/v1" or path.startswith("/v1/") or not _from_this_machine(scope):
             self._check_api(scope, bearer(scope))
 
-    def _check_join(self, given: str | None) -> None:
-        if given is None or not same_secret(given, self._tokens.join):
+    async def _check_join(self, scope: Scope) -> None:
+        given = bearer(scope)
+        if given is None and not _is_signed(scope):
             raise UnauthorizedError(
-                "The join token is missing or wrong.",
-                remedy="Give the agent the token in keys/join.token of control's state folder.",
+                "The request carries no join token.", remedy="Make one with `gpupool node add`."
             )
+        if given is None:
+            return
+        if same_secret(given, self._tokens.join):
+            scope[BY] = "keys/join.token"
+        else:
+            await self._check_minted(given)
+            scope[MINTED] = given
 
     def _check_api(self, scope: Scope, given: str | None) -> None:
         if given is None:
             raise UnauthorizedError("The request carries no bearer token.")
         if same_secret(given, self._tokens.operator):
+            scope[BY] = f"operator@{(scope.get('client') or ('?',))[0]}"
             return
         if not same_secret(given, self._tokens.service):
             raise UnauthorizedError("The bearer token is wrong.")
@@ -91,11 +106,14 @@ class Guard:
 
 def check_signed(scope: Scope) -> None:
     """Raise UnauthorizedError where no signature came: the body, which a signature covers, need not be read then."""
-    names = {name for name, _ in scope["headers"]}
-    if not names.issuperset(_SIGNATURE_HEADERS):
+    if not _is_signed(scope):
         raise UnauthorizedError(
             "The request is not signed.", remedy="Only an agent that has joined may use the agent link."
         )
+
+
+def _is_signed(scope: Scope) -> bool:
+    return {name for name, _ in scope["headers"]}.issuperset(_SIGNATURE_HEADERS)
 
 
 def bearer(scope: Scope) -> str | None:

@@ -54,7 +54,7 @@ class Metrics:
 
     def render(self, snapshot: Snapshot) -> bytes:
         """Return everything in Prometheus' text format."""
-        nodes = Tally(node.state for node in snapshot.nodes.values())
+        nodes = Tally(node.state for node in snapshot.members())
         for node_state in NodeState:
             self._nodes.labels(node_state.value).set(nodes[node_state])
         placements = Tally(placement.state for placement in snapshot.live)

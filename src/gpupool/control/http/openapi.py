@@ -61,7 +61,7 @@ def describe_api(app: FastAPI) -> dict[str, Any]:
 
 def _security(path: str) -> list[dict[str, list[str]]]:
     if path == "/v1/agent/join":
-        return [{"joinToken": []}]
+        return [{"joinToken": []}, {"signature": []}]
     if path.startswith("/v1/agent/"):
         return [{"signature": []}]
     return [{"token": []}] if path.startswith("/v1/") else []

@@ -17,10 +17,11 @@ from gpupool.contracts.agent_link import (
 )
 from gpupool.contracts.base import Message
 from gpupool.contracts.problems import describe
-from gpupool.control.joining import join
+from gpupool.control.http.guard import MINTED
+from gpupool.control.joining import join, removal, valid_token
 from gpupool.control.pool import Pool
 from gpupool.control.reporting import take_report
-from gpupool.control.routes.paging import PoolHere, answer
+from gpupool.control.routes.paging import By, PoolHere, answer
 from gpupool.core import failpoints
 from gpupool.core.errors import InvalidInputError, UnauthorizedError
 from gpupool.core.keys import HEADER_NODE
@@ -51,6 +52,8 @@ async def _key_of(pool: Pool, node_id: str) -> str:
             raise UnauthorizedError(
                 "The request is not signed by a known node.", remedy="Let the agent join again."
             )
+        if node.removed:
+            raise removal(node)
         key = pool.node_keys[node_id] = node.public_key
     return key
 
@@ -66,12 +69,24 @@ async def _parsed(request: Request, kind: type[_M]) -> _M:
 
 
 @router.post("/join", response_model=JoinReply)
-async def join_node(pool: PoolHere, request: JoinRequest) -> Response:
-    """Make a node known under its public key; takes the join token."""
-    async with pool.change() as change:
-        node = await join(change, request)
+async def join_node(pool: PoolHere, request: JoinRequest, http: Request, by: By) -> Response:
+    """Make a node known under its public key; takes a join token, and of a known node its signature."""
+    minted: str | None = http.scope.get(MINTED)
+    if by is None and minted is None:
+        await _check_own_key(pool, request, http)
+    async with pool.change(by) as change:
+        token = None if minted is None else await valid_token(change.writer, minted, change.at)
+        change.by = by if token is None else token.id
+        node = await join(change, request, token)
     pool.links.expect(node.id)
     return answer(JoinReply(node_id=node.id))
+
+
+async def _check_own_key(pool: Pool, request: JoinRequest, http: Request) -> None:
+    """Raise UnauthorizedError unless the node that joins again has signed that with the key it names."""
+    node_id = await _signed_by(http, pool)
+    if request.public_key != await _key_of(pool, node_id):
+        raise UnauthorizedError("A node joins again under its own key only.")
 
 
 @router.get(

@@ -1,17 +1,21 @@
 """Nodes and their devices."""
 
-from dataclasses import replace
+from typing import Annotated
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from gpupool.contracts.control import DeviceView, NodeView, PoolView
+from gpupool.contracts.nodes import DrainView, NodeSettings
+from gpupool.control import tending
+from gpupool.control.draining import drain_view
 from gpupool.control.pool import Pool
-from gpupool.control.routes.paging import Cursor, Limit, PoolHere, answer, page
+from gpupool.control.routes.paging import By, Cursor, Limit, PoolHere, answer, page
 from gpupool.control.views import device_views, node_view, node_views, pool_view
-from gpupool.core.errors import NotFoundError
+from gpupool.fleet.nodes import Node, NodeState
 
 router = APIRouter(prefix="/v1", tags=["fleet"])
+_Filter = Annotated[str | None, Query(max_length=100)]
 
 
 @router.get("/pool", response_model=PoolView)
@@ -21,33 +25,104 @@ async def show_pool(pool: PoolHere) -> Response:
 
 
 @router.get("/nodes", response_model=list[NodeView])
-async def list_nodes(pool: PoolHere, cursor: Cursor = None, limit: Limit = 1000) -> Response:
-    """List the nodes, oldest first."""
+async def list_nodes(
+    pool: PoolHere,
+    state: Annotated[NodeState | None, Query(description="Only in this state; removed ones, too.")] = None,
+    region: _Filter = None,
+    gpu: Annotated[str | None, Query(max_length=100, description="Only with a GPU of this model.")] = None,
+    cursor: Cursor = None,
+    limit: Limit = 1000,
+) -> Response:
+    """List the nodes, oldest first; removed ones only where their state is asked for."""
 
     async def build() -> Response:
-        return page(node_views(await pool.snapshot(), pool.links), cursor, limit, lambda node: node.id)
+        snapshot = await pool.snapshot()
+        views = node_views(snapshot, pool.links, _of(list(snapshot.nodes.values()), state, region))
+        found = [view for view in views if gpu is None or gpu in view.gpus]
+        return page(found, cursor, limit, lambda node: node.id)
 
-    return await pool.answers.get(f"nodes {cursor} {limit}", build)
+    return await pool.answers.get(f"nodes {state} {region!r} {gpu!r} {cursor} {limit}", build)
+
+
+def _of(nodes: list[Node], state: NodeState | None, region: str | None) -> list[Node]:
+    return [
+        node
+        for node in nodes
+        if (not node.removed if state is None else node.state is state) and region in {None, node.region}
+    ]
 
 
 @router.get("/nodes/{node}", response_model=NodeView)
 async def show_node(pool: PoolHere, node: str) -> Response:
-    """Show a node by name or id."""
+    """Show a node by name or id; by id also a removed one."""
     return await _shown(pool, node)
 
 
+@router.patch("/nodes/{node}", response_model=NodeView)
+async def set_node(pool: PoolHere, by: By, node: str, request: NodeSettings) -> Response:
+    """Note what a person says of a node; a field left out stays."""
+    async with pool.change(by) as change:
+        await tending.describe(change, await tending.find_member(change, node), request)
+    return await _shown(pool, node)
+
+
+@router.delete("/nodes/{node}", status_code=204, response_class=Response)
+async def remove_node(
+    pool: PoolHere,
+    by: By,
+    node: str,
+    force: Annotated[
+        bool, Query(description="End what runs there; else a node with work is refused.")
+    ] = False,
+) -> Response:
+    """Take a node out of the pool for good: its key is refused from now on, its history stays."""
+    async with pool.change(by) as change:
+        found = await tending.find_member(change, node)
+        await tending.remove(change, found, force=force)
+    pool.forget_node(found.id)
+    return Response(status_code=204)
+
+
 @router.post("/nodes/{node}/lock", response_model=NodeView)
-async def lock_node(pool: PoolHere, node: str) -> Response:
+async def lock_node(pool: PoolHere, by: By, node: str) -> Response:
     """Place nothing new on a node; what runs there stays."""
-    await _set_lock(pool, node, locked=True)
+    async with pool.change(by) as change:
+        await tending.set_lock(change, await tending.find_member(change, node), locked=True)
     return await _shown(pool, node)
 
 
 @router.post("/nodes/{node}/unlock", response_model=NodeView)
-async def unlock_node(pool: PoolHere, node: str) -> Response:
+async def unlock_node(pool: PoolHere, by: By, node: str) -> Response:
     """Let new work come to a node again."""
-    await _set_lock(pool, node, locked=False)
+    async with pool.change(by) as change:
+        await tending.set_lock(change, await tending.find_member(change, node), locked=False)
     return await _shown(pool, node)
+
+
+@router.post("/nodes/{node}/drain", response_model=DrainView)
+async def drain_node(pool: PoolHere, by: By, node: str) -> Response:
+    """Move what runs on a node away, each deployment once its replacement elsewhere is active."""
+    async with pool.change(by) as change:
+        await tending.set_drain(change, await tending.find_member(change, node), draining=True)
+    return await show_drain(pool, node)
+
+
+@router.post("/nodes/{node}/undrain", response_model=NodeView)
+async def undrain_node(pool: PoolHere, by: By, node: str) -> Response:
+    """Let work stay on a node, and come to it again."""
+    async with pool.change(by) as change:
+        await tending.set_drain(change, await tending.find_member(change, node), draining=False)
+    return await _shown(pool, node)
+
+
+@router.get("/nodes/{node}/drain", response_model=DrainView)
+async def show_drain(pool: PoolHere, node: str) -> Response:
+    """Show what still runs on a node and what each deployment waits for."""
+    snapshot = await pool.snapshot()
+    found = snapshot.find_node(node)
+    if found is None:
+        raise tending.unknown_node(node)
+    return answer(drain_view(snapshot, found, pool.strategy))
 
 
 @router.get("/devices", response_model=list[DeviceView])
@@ -60,25 +135,9 @@ async def list_devices(pool: PoolHere, cursor: Cursor = None, limit: Limit = 100
     return await pool.answers.get(f"devices {cursor} {limit}", build)
 
 
-def _not_found(node: str) -> NotFoundError:
-    return NotFoundError(f"There is no node {node[:100]!r}.", remedy="See `gpupool node list`.")
-
-
 async def _shown(pool: Pool, name_or_id: str) -> Response:
     snapshot = await pool.snapshot()
     node = snapshot.find_node(name_or_id)
     if node is None:
-        raise _not_found(name_or_id)
+        raise tending.unknown_node(name_or_id)
     return answer(node_view(node, snapshot, pool.links))
-
-
-async def _set_lock(pool: Pool, name_or_id: str, *, locked: bool) -> None:
-    async with pool.change() as change:
-        for node in await change.writer.nodes():
-            if name_or_id in {node.id, node.name}:
-                break
-        else:
-            raise _not_found(name_or_id)
-        if node.locked is not locked:
-            await change.writer.put_node(replace(node, locked=locked))
-            await change.emit("node.locked" if locked else "node.unlocked", node.id, node=node.name)

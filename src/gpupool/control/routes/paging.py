@@ -7,6 +7,7 @@ from fastapi import Depends, Query, Request
 from pydantic import BaseModel, TypeAdapter
 from starlette.responses import Response
 
+from gpupool.control.http.guard import BY
 from gpupool.control.pool import Pool
 from gpupool.core.errors import InvalidInputError
 
@@ -22,7 +23,14 @@ async def _pool(request: Request) -> Pool:
     return pool
 
 
+async def _by(request: Request) -> str | None:
+    by: str | None = request.scope.get(BY)
+    return by
+
+
 PoolHere = Annotated[Pool, Depends(_pool)]
+By = Annotated[str | None, Depends(_by)]
+"""Who asks, as events name the caller."""
 Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="How many at most.")]
 Cursor = Annotated[
     str | None,

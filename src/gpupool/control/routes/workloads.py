@@ -13,7 +13,7 @@ from gpupool.contracts.control import (
 )
 from gpupool.control import wanting
 from gpupool.control.pool import Change, Pool
-from gpupool.control.routes.paging import Cursor, Limit, PoolHere, answer, page
+from gpupool.control.routes.paging import By, Cursor, Limit, PoolHere, answer, page
 from gpupool.control.views import workload_views
 from gpupool.core.errors import NotFoundError
 from gpupool.fleet.workloads import Workload
@@ -22,9 +22,9 @@ router = APIRouter(prefix="/v1/workloads", tags=["workloads"])
 
 
 @router.post("", response_model=DeployReply, responses={201: {"model": DeployReply}})
-async def deploy(pool: PoolHere, request: DeployRequest) -> Response:
+async def deploy(pool: PoolHere, by: By, request: DeployRequest) -> Response:
     """Want a workload: make it, or change the one of that name."""
-    async with pool.change() as change:
+    async with pool.change(by) as change:
         workload, created, changed = await wanting.deploy(change, request.spec, pool.catalog)
     view = await _view(pool, workload.id)
     return answer(DeployReply(workload=view, created=created, changed=changed), 201 if created else 200)
@@ -49,17 +49,17 @@ async def show_workload(pool: PoolHere, workload: str) -> Response:
 
 
 @router.delete("/{workload}", status_code=204, response_class=Response)
-async def delete_workload(pool: PoolHere, workload: str) -> Response:
+async def delete_workload(pool: PoolHere, by: By, workload: str) -> Response:
     """Want a workload no more: its placements end, its name is free at once."""
-    async with pool.change() as change:
+    async with pool.change(by) as change:
         await wanting.delete(change, await _wanted(change, workload))
     return Response(status_code=204)
 
 
 @router.post("/{workload}/scale", response_model=WorkloadView)
-async def scale_workload(pool: PoolHere, workload: str, request: ScaleRequest) -> Response:
+async def scale_workload(pool: PoolHere, by: By, workload: str, request: ScaleRequest) -> Response:
     """Want so many instances of a workload."""
-    async with pool.change() as change:
+    async with pool.change(by) as change:
         scaled = await wanting.scale(change, await _wanted(change, workload), request.wanted)
     return answer(await _view(pool, scaled.id))
 

@@ -1,0 +1,241 @@
+"""The alert desk: looks at the pool every two seconds, raises and ends alarms, and has people told of them.
+
+It sends nothing itself: each target has a courier of its own, so nothing here ever waits for a chat service. What is
+to be told follows from the alarms in the store; what nobody took, or a restart has cut off, is told later.
+"""
+
+import asyncio
+import socket
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+import structlog
+
+from gpupool.control.alerts.alarms import Alarms
+from gpupool.control.alerts.rules import (
+    AGENT_STOPPED,
+    FOLLOWER_GONE,
+    STORE_TROUBLE,
+    Disk,
+    Sight,
+    store_trouble,
+    troubles,
+)
+from gpupool.control.alerts.saving import Saving
+from gpupool.control.alerts.telling import Notice, Pace, Phase, notices, unheard
+from gpupool.control.alerts.wording import note_of
+from gpupool.control.followers import Followers
+from gpupool.control.pool import Pool
+from gpupool.core.errors import BusyError, NotFoundError, StorageError
+from gpupool.core.ids import new_id
+from gpupool.fleet.alarms import Alarm, Key, Severity, Silence
+from gpupool.fleet.nodes import NodeState
+from gpupool.notify.courier import PAUSES, Courier, Delivery, Outcome
+from gpupool.notify.log import LogNotifier
+from gpupool.notify.port import Note, Notifier
+
+LOOK_SECONDS: Final = 2.0
+KEPT_DELIVERIES: Final = 50
+_LOG = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desk:
+    """What an alert desk is told: whom to tell, and how often."""
+
+    targets: Sequence[tuple[str, Notifier, Severity]] = (("log", LogNotifier(), Severity.WARNING),)
+    """Name, adapter and least severity of each."""
+    group_seconds: float = 10.0
+    distance_seconds: float = 60.0
+    repeat: timedelta = timedelta(hours=12)
+    rises: Mapping[str, float] | None = None
+    pauses: Sequence[float] = PAUSES
+    look_seconds: float = LOOK_SECONDS
+    disk: Callable[[], Disk | None] = lambda: None
+
+
+class AlertDesk:
+    """The alarms of one run of control."""
+
+    def __init__(self, pool: Pool, settings: Desk | None = None) -> None:
+        self._pool = pool
+        self._settings = settings or Desk()
+        self.followers = Followers(pool.clock)
+        self.tries: Counter[tuple[str, str]] = Counter()
+        """Tries to deliver so far, by target and outcome."""
+        self.deliveries: deque[Delivery] = deque(maxlen=KEPT_DELIVERIES)
+        """The latest tries, newest last."""
+        self.couriers = [
+            (Courier(name, notifier, self._note_delivery, self._settings.pauses), least)
+            for name, notifier, least in self._settings.targets
+        ]
+        self.alarms = Alarms(rises=self._settings.rises)
+        self.silences: list[Silence] = []
+        self._saving = Saving(pool)
+        self._pace = Pace(self._settings.group_seconds, self._settings.distance_seconds)
+        self._under_way: set[Key] = set()
+        self._tellings: set[asyncio.Task[None]] = set()
+        self._testing = asyncio.Lock()
+        self._unsaved: str | None = None
+        self._loaded = False
+        self._where = socket.gethostname()
+
+    async def run(self) -> None:
+        """Look and tell until the pool closes."""
+        couriers = [asyncio.ensure_future(courier.run()) for courier, _ in self.couriers]
+        looking = asyncio.ensure_future(self._keep_looking())
+        try:
+            done, _ = await asyncio.wait([looking, *couriers], return_when=asyncio.FIRST_COMPLETED)
+            for ended in done:
+                ended.result()
+        finally:
+            for task in (looking, *couriers, *self._tellings):
+                task.cancel()
+            await asyncio.gather(looking, *couriers, *self._tellings, return_exceptions=True)
+            self._under_way.clear()
+
+    async def _keep_looking(self) -> None:
+        while not self._pool.changes.closed:
+            await self.look()
+            await self._pool.changes.until(lambda: False, self._settings.look_seconds)
+
+    async def look(self) -> None:
+        """Look once: raise and end alarms, keep them, and have told what is due."""
+        pool, now, wall = self._pool, self._pool.clock.monotonic(), self._pool.clock.now()
+        failed = await self._refresh()
+        found = dict(store_trouble(failed or self._unsaved))
+        if failed is None:
+            found |= troubles(await self._sight())
+        changed = self.alarms.look(
+            found,
+            now,
+            wall,
+            judged=lambda key: self._is_judged(key, store_only=failed is not None),
+            raising=now - pool.started > 2 * pool.silence_seconds,
+        )
+        for alarm in changed:
+            self._announce(alarm)
+        for key in unheard(self.alarms, self.silences, wall, self._under_way):
+            self.alarms.forget(key)
+            self._saving.touch(key)
+        self._tell(now)
+        await self._save()
+
+    async def _refresh(self) -> str | None:
+        """Read what others may have changed; return why that failed, None where it did not."""
+        try:
+            await self._pool.snapshot()
+            async with self._pool.store.read() as reader:
+                self.silences = list(await reader.silences())
+                if not self._loaded:
+                    self.alarms = Alarms(await reader.alarms(), self._settings.rises)
+                    self._loaded = True
+        except StorageError as error:
+            return error.message
+        return None
+
+    async def _sight(self) -> Sight:
+        links = self._pool.links
+        snapshot = await self._pool.snapshot()
+        heard, left = {}, set()
+        for node in snapshot.nodes.values():
+            if node.state is not NodeState.UNREACHABLE:
+                continue
+            link = links.get(node.id)
+            if link is not None:
+                heard[node.id] = link.heard_at
+            if link.has_left if link is not None else self._lasts((AGENT_STOPPED, node.id)):
+                left.add(node.id)
+        return Sight(
+            snapshot=snapshot,
+            heard=heard,
+            left=frozenset(left),
+            quiet=self.followers.quiet(),
+            disk=self._settings.disk(),
+        )
+
+    def _lasts(self, key: Key) -> bool:
+        alarm = self.alarms.get(key)
+        return alarm is not None and alarm.until is None
+
+    def _is_judged(self, key: Key, *, store_only: bool) -> bool:
+        rule, subject = key
+        if rule == STORE_TROUBLE:
+            return True
+        # A follower of an earlier run of control is neither back nor gone before it is heard of.
+        return not store_only and (rule != FOLLOWER_GONE or subject in self.followers.known())
+
+    def _announce(self, alarm: Alarm) -> None:
+        self._saving.touch(alarm.key)
+        state = "alarm.raised" if alarm.until is None else "alarm.over"
+        self._saving.event(state, alarm.subject, rule=alarm.rule, label=alarm.label, why=alarm.why)
+        tell = _LOG.warning if alarm.until is None else _LOG.info
+        tell(state, rule=alarm.rule, subject=alarm.subject, label=alarm.label, why=alarm.why)
+
+    async def _save(self) -> None:
+        wall = self._pool.clock.now()
+        expired = [silence for silence in self.silences if silence.until <= wall]
+        self._unsaved = await self._saving.flush(self.alarms, expired)
+
+    def _tell(self, now: float) -> None:
+        due = notices(
+            self.alarms, self.silences, self._pool.clock.now(), self._settings.repeat, self._under_way
+        )
+        if not self._pace.ready(now, waiting=bool(due)):
+            return
+        self._under_way |= {notice.alarm.key for notice in due}
+        task = asyncio.create_task(self._deliver(due), name="telling")
+        self._tellings.add(task)
+        task.add_done_callback(self._tellings.discard)
+
+    async def _deliver(self, due: list[Notice]) -> None:
+        """Post a message to every target that wants it, and note what was told once each has taken it or given up."""
+        posts = []
+        for courier, least in self.couriers:
+            wanted = [notice for notice in due if least in {notice.alarm.severity, Severity.WARNING}]
+            if wanted:
+                posts.append((wanted, courier.post(note_of(wanted, self._where))))
+        taken = [wanted for wanted, post in posts if await post]
+        told = {notice.alarm.key for wanted in taken for notice in wanted}
+        asked = {notice.alarm.key for wanted, _ in posts for notice in wanted}
+        wall = self._pool.clock.now()
+        for notice in due:
+            key = notice.alarm.key
+            self._under_way.discard(key)
+            if key in told or key not in asked:
+                if notice.phase is Phase.OVER:
+                    self.alarms.told_over(key)
+                else:
+                    self.alarms.told(key, wall)
+                self._saving.touch(key)
+        self._pace.went(self._pool.clock.monotonic(), taken=bool(taken) or not posts)
+        await self._save()
+
+    def _note_delivery(self, done: Delivery) -> None:
+        self.deliveries.append(done)
+        self.tries[done.target, done.outcome.value] += 1
+        if done.final and done.outcome is not Outcome.TAKEN:
+            self._saving.event("alert.not_delivered", done.target, why=done.why)
+
+    async def test(self, to: str | None = None) -> list[Delivery]:
+        """Send a test message to one target, or to all, once, and return how it went.
+
+        Raises NotFoundError where there is no such target, BusyError while another test runs.
+        """
+        chosen = [courier for courier, _ in self.couriers if to in {None, courier.target}]
+        if not chosen:
+            names = ", ".join(courier.target for courier, _ in self.couriers)
+            raise NotFoundError(f"There is no alert target {to!r}.", remedy=f"There are: {names}.")
+        if self._testing.locked():
+            raise BusyError("The alert targets are being tested already.")
+        note = Note(
+            title=f"gpupool {self._where}: test",
+            text="This is a test of the alerts. Nothing is wrong.",
+            tone="info",
+            facts={"version": 1, "id": new_id("ev"), "test": True, "pool": self._where, "events": []},
+        )
+        async with self._testing:
+            return list(await asyncio.gather(*(courier.try_now(note) for courier in chosen)))
