@@ -47,7 +47,8 @@ def wrong(function: str, index: int | None = None) -> WorkerPlan:
 
 def devices(patch: pytest.MonkeyPatch, *plans: WorkerPlan) -> None:
     """Let the machine have these devices."""
-    patch.setattr(recompute_flags.DeviceOptions, "workers", lambda self: (list(plans), []))
+    staff = recompute_flags.Staff(list(plans), [], {})
+    patch.setattr(recompute_flags.DeviceOptions, "staff", lambda self: staff)
 
 
 def test_every_device_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,6 +69,19 @@ def test_a_device_that_is_wrong_is_named_and_the_others_are_tested(monkeypatch: 
     assert "crashing (test): WRONG: quality at C1: It failed: its process ended with signal 11." in lines[1]
     assert "unfit (test 3): WRONG: The card is not there" in lines[2]
     assert lines[3].startswith("cpu (numba): right")
+
+
+def test_a_driver_that_crashes_is_wrong_though_nothing_else_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It does so where its cards are listed, so there is no card to be named."""
+    (tmp_path / "pyopencl.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("OCL_ICD_VENDORS", str(tmp_path))
+    code, output = run("selftest", "--levels", "1", "-r", "1", "-G", "0")
+    assert code == 5
+    assert "OpenCL driver (opencl): WRONG: looking for them ended with signal 11" in output
+    assert "(numba): right" in output
 
 
 async def test_a_device_that_hangs_is_given_up() -> None:

@@ -44,20 +44,23 @@ def selftest(
     """
     import asyncio
 
-    from gpupool.recompute.bench.selftest import try_devices
+    from gpupool.recompute.bench.selftest import driver_verdict, try_devices
 
     wanted = level_lists.parse_levels(levels)
     verdicts: list[Verdict] = []
 
-    def told(plan: "WorkerPlan", verdict: "Verdict") -> None:
+    def told(verdict: "Verdict") -> None:
         verdicts.append(verdict)
         if not as_json:
             words = "right" if verdict.well else f"WRONG: {verdict.why}"
-            typer.echo(f"{plan.label}: {words} ({verdict.seconds:.1f} s)")
+            typer.echo(f"{verdict.label}: {words} ({verdict.seconds:.1f} s)")
 
     interrupted = False
     try:
-        asyncio.run(try_devices(_plans(devices), wanted, told))
+        staff = _staff(devices)
+        for maker, why in staff.faults.items():
+            told(driver_verdict(maker, why))
+        asyncio.run(try_devices(staff.plans, wanted, told))
     except KeyboardInterrupt:
         interrupted = True
     if as_json:
@@ -105,7 +108,7 @@ def bench(
     found = _Findings()
     interrupted = False
     try:
-        _measure(_plans(devices), wanted, seconds, found)
+        _measure(_staff(devices).plans, wanted, seconds, found)
     except KeyboardInterrupt:
         interrupted = True
     if as_json:
@@ -140,7 +143,7 @@ def _draw(chart: Path, measured: "Sequence[Measured]") -> None:
         typer.echo(f"{chart} was not drawn: nothing was measured.", err=True)
 
 
-def _plans(devices: flags.DeviceOptions) -> "list[WorkerPlan]":
+def _staff(devices: flags.DeviceOptions) -> flags.Staff:
     from importlib.util import find_spec
 
     if find_spec("numba") is None:
@@ -149,10 +152,10 @@ def _plans(devices: flags.DeviceOptions) -> "list[WorkerPlan]":
             remedy="Install it: pip install 'gpupool[recompute]'.",
         )
     keep_kernels()
-    plans, notices = devices.workers()
-    for line in notices:
+    staff = devices.staff()
+    for line in staff.notices:
         typer.echo(line, err=True)
-    return plans
+    return staff
 
 
 def _measure(plans: "Sequence[WorkerPlan]", levels: Sequence[int], seconds: float, found: _Findings) -> None:

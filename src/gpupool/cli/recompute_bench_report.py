@@ -35,11 +35,15 @@ def report(measured: "Sequence[Measured]", failures: "Sequence[Failure]") -> dic
 
 def print_report(measured: "Sequence[Measured]", failures: "Sequence[Failure]") -> None:
     """Print tables; what failed goes to standard error."""
+    from gpupool.recompute.server.staffing import device_label
+
     print_table("Devices", _COLUMNS, [_row(one) for one in measured], _NOTHING)
     _print_farms(_farms(measured))
     for one in failures:
         levels = ", ".join(f"C{level}" for level in one.levels)
-        typer.echo(f"{one.device} ({_engine(one)}) failed at {levels}: {one.why}", err=True)
+        typer.echo(
+            f"{device_label(one.device, one.engine, one.index)} failed at {levels}: {one.why}", err=True
+        )
         typer.echo(f"  What to do: {one.remedy}", err=True)
 
 
@@ -80,8 +84,5 @@ def _row(one: "Measured") -> tuple[object, ...]:
         for speed in (one.quality, one.proof)
         for cell in (f"{speed.p50_ms:.1f} ms", f"{speed.p99_ms:.1f} ms", f"{speed.per_second:.1f}")
     ]
-    return (one.device, _engine(one), one.threads, f"C{one.level}", *speeds, one.peak_mib)
-
-
-def _engine(one: "Measured | Failure") -> str:
-    return one.engine if one.index is None else f"{one.engine} {one.index}"
+    engine = one.engine if one.index is None else f"{one.engine} {one.index}"
+    return (one.device, engine, one.threads, f"C{one.level}", *speeds, one.peak_mib)

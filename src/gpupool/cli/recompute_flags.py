@@ -11,7 +11,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from gpupool.devices.recovery.choosing import Maker
     from gpupool.recompute.server.staffing import WorkerPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Staff:
+    """Whoever computes on this machine."""
+
+    plans: "list[WorkerPlan]"
+    notices: list[str]
+    """Lines on what was asked for and is not there, driver faults among them."""
+    faults: "dict[Maker, str]"
+    """What went wrong where the cards of a maker were looked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +59,8 @@ class DeviceOptions:
         typer.Option("--opencl", "-c", metavar="INDEX", help="OpenCL cards from 0: 0,1 or repeated [all]."),
     ] = None
 
-    def workers(self) -> "tuple[list[WorkerPlan], list[str]]":
-        """Return a worker for each device, the CPU's first, and lines on what was asked for and is not there.
+    def staff(self) -> "Staff":
+        """Return a worker for each device, the CPU's first, and what was asked for and is not there.
 
         Looks for cards, which may take seconds. Raises InvalidInputError where an index names no card.
         """
@@ -66,7 +78,7 @@ class DeviceOptions:
         asked = variables.max_cores if self.threads is None else self.threads
         threads = ThreadCount(asked, usable_cores()).used
         plans = [cpu_worker(processor_name(), threads), *card_workers(use_cards(choices, found))]
-        return plans, notices(choices, found)
+        return Staff(plans, notices(choices, found), dict(found.faults))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,7 +36,12 @@ class WorkerPlan:
     @property
     def label(self) -> str:
         """The device and what computes there, as a person finds it again."""
-        return f"{self.name} ({self.engine}{'' if self.index is None else f' {self.index}'})"
+        return device_label(self.name, self.engine, self.index)
+
+
+def device_label(name: str, engine: str, index: int | None) -> str:
+    """Return ``name (engine)``, or ``name (engine 3)`` for a card."""
+    return f"{name} ({engine}{'' if index is None else f' {index}'})"
 
 
 def cpu_worker(name: str, threads: int) -> WorkerPlan:
