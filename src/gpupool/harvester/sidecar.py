@@ -9,7 +9,6 @@ import json
 import os
 import re
 import socket
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -105,12 +104,11 @@ def ensure(
     """
     if look(path).answers:
         return False
-    process = _start([*command, "--unix", str(path)], log, environment)
-    identity = identify(process.pid)
-    if identity is not None:
-        write_private_json(record, asdict(identity))
+    sidecar = identify(_start([*command, "--unix", str(path)], log, environment))
+    if sidecar is not None:
+        write_private_json(record, asdict(sidecar))
     deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline and process.poll() is None:
+    while sidecar is not None and time.monotonic() < deadline and sidecar.alive():
         if look(path).answers:
             return True
         time.sleep(0.05)
@@ -121,20 +119,20 @@ def ensure(
     )
 
 
-def _start(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+def _start(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> int:
+    """Start the sidecar in a session of its own, and return its pid."""
     ensure_private_dir(log.parent)
+    # Our own library is for the harvester, not for the sidecar.
+    own = {name: value for name, value in os.environ.items() if name != PRELOAD}
+    streams = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
+        (os.POSIX_SPAWN_DUP2, 1, 2),
+    ]
     try:
-        with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "wb") as output:
-            return subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                # Our own library is for the harvester, not for the sidecar.
-                env={name: value for name, value in os.environ.items() if name != PRELOAD}
-                | dict(environment),
-                start_new_session=True,
-            )
+        return os.posix_spawn(
+            command[0], list(command), own | dict(environment), file_actions=streams, setsid=True
+        )
     except OSError as error:
         raise EnvironmentProblemError(
             f"The sidecar cannot be started: {error.strerror}.",
