@@ -14,10 +14,10 @@ import asyncio
 import hashlib
 import json
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import chia_rs
 from chia.cmds.init_funcs import create_default_chia_config
 from chia.consensus.default_constants import DEFAULT_CONSTANTS
 from chia.farmer.start_farmer import create_farmer_service
@@ -31,6 +31,7 @@ from chia_rs import AugSchemeMPL
 from chia_rs.sized_bytes import bytes32
 from chia_rs.sized_ints import uint8, uint16
 
+chia_rs: Any = import_module("chia_rs")  # another release than the one that types here are checked with
 ADDRESS = encode_puzzle_hash(bytes32(bytes(32)), "xch")
 
 
@@ -101,7 +102,8 @@ def configured(root: Path, port: int, rpc_port: int) -> dict[str, Any]:
         }
         config["pool"]["xch_target_address"] = ADDRESS
         save_config(root, "config.yaml", config)
-    return load_config(root, "config.yaml")
+    loaded: dict[str, Any] = load_config(root, "config.yaml")
+    return loaded
 
 
 async def until_started(farmer: Any) -> None:

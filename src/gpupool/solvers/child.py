@@ -16,8 +16,8 @@ from typing import Any, Final
 from gpupool.core.lifeline import die_with_parent
 
 PACKAGE: Final = "chia_rs"
-NICENESS: Final = 5
-"""What others of this machine do in milliseconds goes before what takes seconds: a third of their weight."""
+NICENESS: Final = 2
+"""What others of this machine do in milliseconds goes before what takes seconds: two thirds of their weight."""
 
 
 def main() -> None:

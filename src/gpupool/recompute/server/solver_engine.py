@@ -38,6 +38,10 @@ class PooledSolver:
         """See `SolverEngine.capability`."""
         return self._capability
 
+    def close(self) -> None:
+        """End the solvers."""
+        self._pool.close()
+
 
 def checked_engine(solvers: str = "1") -> PooledSolver:
     """Return an engine whose library has been loaded.

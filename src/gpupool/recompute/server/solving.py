@@ -1,7 +1,7 @@
 """Solutions of v2 plots beside the look-ups of v1 plots: a queue and a crew of their own, and what each costs the other.
 
-A solution takes every core for seconds, a look-up one for milliseconds, and both have deadlines. Solvers run with a
-third of the weight that look-ups have (`solvers.child.NICENESS`), so neither starves, and each queue counts on the
+A solution takes every core for seconds, a look-up one for milliseconds, and both have deadlines. Solvers run with two
+thirds of the weight that look-ups have (`solvers.child.NICENESS`), so neither starves, and each queue counts on the
 other's work when it says what it can do in time. Who owns no v2 plots pays nothing: processes start with the first
 request.
 """
@@ -25,8 +25,8 @@ from gpupool.solvers.questions import MAINNET_K, STRENGTH_RANGE, SolveQuestion
 
 log = structlog.get_logger(__name__)
 ENGINE: Final = "gpupool.recompute.server.solver_engine:checked_engine"
-SHARE: Final = 335 / (335 + 1024)
-"""Of a core that a solver gets while a look-up wants it too, as Linux weighs niceness 5 against 0."""
+SHARE: Final = 655 / (655 + 1024)
+"""Of a core that a solver gets while a look-up wants it too, as Linux weighs niceness 2 against 0."""
 
 
 class WrongReleaseError(UnsupportedError):
