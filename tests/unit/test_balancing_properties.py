@@ -134,7 +134,7 @@ def test_a_budget_never_gives_more_than_was_earned(
         now += pause
         if is_request:
             requests += 1
-            budget.earn()
+            budget.earned += 1
         else:
             taken += budget.take(now)
         assert taken <= ratio * requests + floor * (now + RetryBudget.WINDOW_S) + 1e-6

@@ -19,8 +19,10 @@ async def core() -> ProxyCore:
     core.directory.replace("arguments", [NodeWish("rig-1", 11989, kind=Kind.FRAMES)])
     for seconds in (0.02, 0.3):
         core.frames.pool.finished(core.frames.pool.started(NAME, 100.0), 100.0 + seconds, Outcome.OK)
-        core.request_log.forwarded("10.0.0.1", NAME, "req-1", "frames", seconds * 1000, "ok", 2, core.clock())
-    core.request_log.forwarded("10.0.0.1", "-", "req-2", "frames", 4500.0, "deadline", 1, core.clock())
+        core.request_log.forwarded(
+            ("10.0.0.1", NAME, "req-1", "frames", seconds * 1000, "ok", 2, core.clock())
+        )
+    core.request_log.forwarded(("10.0.0.1", "-", "req-2", "frames", 4500.0, "deadline", 1, core.clock()))
     return core
 
 

@@ -10,7 +10,7 @@ class RetryBudget:
     The bucket holds ten seconds of the floor plus ``burst`` tokens at most, and starts with the floor's part.
     """
 
-    __slots__ = ("_at", "_capacity", "_floor", "_ratio", "_tokens", "taken")
+    __slots__ = ("_at", "_capacity", "_floor", "_ratio", "_tokens", "earned", "taken")
 
     WINDOW_S = 10.0
 
@@ -22,13 +22,10 @@ class RetryBudget:
         self._capacity = floor_per_s * self.WINDOW_S + burst
         self._tokens = floor_per_s * self.WINDOW_S
         self._at: float | None = None
+        self.earned = 0
+        """Requests since the bucket was last looked at."""
         self.taken = 0
         """Extra attempts so far."""
-
-    def earn(self) -> None:
-        """Count one request."""
-        tokens = self._tokens + self._ratio
-        self._tokens = min(self._capacity, tokens)
 
     def available(self, now: float) -> bool:
         """Say whether an extra attempt may be made now."""
@@ -45,7 +42,8 @@ class RetryBudget:
         return True
 
     def _flow(self, now: float) -> None:
-        if self._at is not None and now > self._at:
-            self._tokens = min(self._capacity, self._tokens + (now - self._at) * self._floor)
-        if self._at is None or now > self._at:
-            self._at = now
+        since = 0.0 if self._at is None else max(0.0, now - self._at)
+        poured = self._tokens + self.earned * self._ratio + since * self._floor
+        self._tokens = min(self._capacity, poured)
+        self.earned = 0
+        self._at = now if self._at is None else max(self._at, now)

@@ -94,35 +94,36 @@ class Node:
             ahead += count * (speed.unit if speed is not None and speed.count else unit)
         return ahead
 
-    def cost(self, kind: str, guess: float, now: float) -> float:
-        """Return the weighted seconds after which one more request would finish; infinite when it takes none."""
-        health = self.health
-        if not health.serving:
-            return NEVER
+    def price(self, kind: str, guess: float, now: float) -> tuple[float, float, float]:
+        """Return what one more request of ``kind`` would cost, and the `unit` and load that this comes from.
+
+        The cost is the weighted seconds after which it would finish, infinite where none is taken; the load is all
+        work then, itself too, in requests of its kind.
+        """
+        health, count = self.health, self.outstanding
+        speed = self.speeds.get(kind)
+        unit = speed.unit if count and speed is not None and speed.count else self.unit(kind, guess, now)
+        load = 1.0 + count
+        if unit > 0 and self.running.get(kind, 0) != count:
+            load = 1.0 + self.work_ahead(kind, unit) / unit
         allowed = self.limits.concurrency if self.learned is None else self.learned.current
         if health.starting_at is not None:
             allowed = health.allowance(now, allowed)
-        if allowed is not None and self.outstanding >= allowed:
-            return NEVER
-        return self.bare_cost(kind, guess, now)
+        if not health.serving or (allowed is not None and count >= allowed):
+            return NEVER, unit, load
+        return self._weighted(unit * load if unit > 0 else self.work_ahead(kind, unit)), unit, load
 
-    def bare_cost(self, kind: str, guess: float, now: float) -> float:
-        """Return the same without asking whether it takes requests."""
-        unit = self.unit(kind, guess, now)
-        seconds = unit * (self.load(kind, unit) + 1.0) if unit > 0 else self.work_ahead(kind, unit)
+    def _weighted(self, seconds: float) -> float:
         seconds *= self.health.penalty / self.limits.weight
         return seconds * _SUSPECT_PENALTY if self.suspect else seconds
 
-    def load(self, kind: str, unit: float) -> float:
-        """Return all it is doing now, in requests of ``kind`` that take ``unit`` (> 0) seconds each."""
-        if self.running.get(kind, 0) == self.outstanding:
-            return self.outstanding
-        return self.work_ahead(kind, unit) / unit
-
-    def start(self, kind: str, guess: float, now: float) -> Ticket:
-        """Count one more request; ``guess`` as in `unit`."""
+    def bare_cost(self, kind: str, guess: float, now: float) -> float:
+        """Return the cost of `price` without asking whether it takes requests."""
         unit = self.unit(kind, guess, now)
-        load = 1.0 + (self.load(kind, unit) if unit > 0 else self.outstanding)
+        return self._weighted(self.work_ahead(kind, unit) + unit)
+
+    def start(self, kind: str, unit: float, load: float, now: float) -> Ticket:
+        """Count one more request; ``unit`` and ``load`` as of `price`."""
         if not self.outstanding:
             self.busy_since = now
         self.outstanding += 1
@@ -134,8 +135,8 @@ class Node:
         health = self.health
         return health.serving and not health.failures and now - self.answered_at <= self._policy.lately_s
 
-    def finish(self, ticket: Ticket, now: float, outcome: Outcome, why: str = "") -> None:
-        """Count one request less and learn from how it ended."""
+    def finish(self, ticket: Ticket, now: float, outcome: Outcome, why: str = "") -> bool:
+        """Count one request less and learn from how it ended; tell whether its time was taken in."""
         kind = ticket.kind
         self.outstanding -= 1
         left = self.running[kind] - 1
@@ -144,16 +145,23 @@ class Node:
         else:
             del self.running[kind]
         self.counts[outcome] += 1
-        elapsed = now - ticket.started if now > ticket.started else 0.0
         if outcome is _OK:
-            self.answered_at = now
-            self._learn_answer(ticket, elapsed, now)
-            if self.health.answered(now):
-                self.forget_speed()
-            return
-        self._learn(ticket, elapsed, now, outcome)
+            return self._answered(ticket, now)
+        self._learn(ticket, max(0.0, now - ticket.started), now, outcome)
         if ticket.started >= self.health.back_at and self.health.record(outcome, now, why):
             self.forget_speed()
+        return False
+
+    def _answered(self, ticket: Ticket, now: float) -> bool:
+        self.answered_at = now
+        self.suspect = False
+        speed = self.speeds.get(ticket.kind)
+        news = speed is None or now - speed.at >= self._policy.learn_every_s
+        if news:
+            self._learn_answer(ticket, max(0.0, now - ticket.started), now)
+        if self.health.answered(now):
+            self.forget_speed()
+        return news
 
     def _learn_answer(self, ticket: Ticket, elapsed: float, now: float) -> None:
         speed = self.speeds.get(ticket.kind)

@@ -40,6 +40,9 @@ class Policy:
     """Seconds of a request while nobody has answered one of its kind."""
     stale_after_s: float = 10.0
     """A speed not measured for so long is forgotten, so that a node that was slow gets another try."""
+    learn_every_s: float = 0.005
+    """What a node answers sooner than so long (>= 0) after its last answer of a kind is not measured: of thousands a
+    second some are enough to know it, and each costs as much as the rest of a proxied request's bookkeeping."""
     tie_band: float = 0.1
     """Nodes whose expected finish is within this share of the best take turns."""
     tie_floor_s: float = 0.005
@@ -78,8 +81,8 @@ class Policy:
         if min(positive) <= 0:
             raise ValueError("intervals, factors and first guesses must be greater than 0")
         others = (
-            self.last_resort_interval_s, self.slow_start_s, self.tie_band, self.tie_floor_s, self.hedge_ratio,
-            self.retry_budget_ratio, self.retry_floor_per_s,
+            self.last_resort_interval_s, self.slow_start_s, self.learn_every_s, self.tie_band, self.tie_floor_s,
+            self.hedge_ratio, self.retry_budget_ratio, self.retry_floor_per_s,
         )  # fmt: skip
         if min(others) < 0:
             raise ValueError("ratios, the tie band and the slow start must not be negative")

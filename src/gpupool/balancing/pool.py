@@ -5,7 +5,6 @@ how it ends, with the monotonic time, and asks. Costs are kept per kind and node
 something changed, because the question comes with every request.
 """
 
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 
 from gpupool.balancing.budget import RetryBudget
@@ -14,7 +13,6 @@ from gpupool.balancing.node import NEVER, Node, Ticket
 from gpupool.balancing.policy import Policy
 from gpupool.balancing.terms import NodeLimits, NodeView, Outcome
 
-_OK = Outcome.OK
 OTHER_KINDS = "(other)"
 _TICK_S = 0.1
 _ENOUGH_FOR_HEDGING = 20.0
@@ -23,11 +21,14 @@ _ENOUGH_FOR_HEDGING = 20.0
 class _Board:
     """The cost of one more request of one kind at each node, in the order of the pool's list."""
 
-    __slots__ = ("costs", "dirty", "guess", "histogram", "kind")
+    __slots__ = ("costs", "dirty", "guess", "histogram", "kind", "loads", "units")
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self.costs: list[float] = []
+        self.units: list[float] = []
+        self.loads: list[float] = []
+        """What each cost comes from; see `Node.price`."""
         self.dirty: set[int] = set()
         self.guess = 0.0
         self.histogram = DecayingHistogram()
@@ -39,12 +40,15 @@ class _Board:
             if node.health.serving and (speed := node.speeds.get(self.kind)) is not None and speed.count
         ]
         self.guess = min(known, default=policy.first_guess_s)
-        self.costs = [node.cost(self.kind, self.guess, now) for node in nodes]
-        self.dirty.clear()
+        self.costs, self.units, self.loads = ([0.0] * len(nodes) for _ in range(3))
+        self.dirty = set(range(len(nodes)))
+        self.settle(nodes, now)
 
     def settle(self, nodes: list[Node], now: float) -> None:
         for index in self.dirty:
-            self.costs[index] = nodes[index].cost(self.kind, self.guess, now)
+            self.costs[index], self.units[index], self.loads[index] = nodes[index].price(
+                self.kind, self.guess, now
+            )
         self.dirty.clear()
 
 
@@ -68,6 +72,7 @@ class Pool:
         self._now: float | None = None
         self._serving = 0
         self._last = -1
+        self._stretch, self._slack = 1.0 + self.policy.tie_band, self.policy.tie_floor_s
 
     def set_nodes(self, nodes: Mapping[str, NodeLimits]) -> None:
         """Make ``nodes`` the list: those that stay keep all that is known of them, new ones start.
@@ -100,26 +105,48 @@ class Pool:
             kind: what is asked for, where kinds differ in cost.
             exclude: nodes that this request has tried in vain.
         """
-        if not now < self._tick_at:
-            self._tick(now)
-        board = self._boards.get(kind) or self._board(kind, now)
-        if board.dirty:
-            board.settle(self._nodes, now)
+        board = self._settled(kind, now)
         costs = board.costs
         if exclude:
             costs = list(costs)
             for name in exclude:
                 if (index := self._places.get(name)) is not None:
                     costs[index] = NEVER
+        index = self._best(costs)
+        return self._spare(now, board, exclude) if index is None else self._nodes[index].name
+
+    def send(self, now: float, kind: str = "") -> Ticket | None:
+        """`pick` and `started` in one step, for a request that has not been tried yet."""
+        board = self._settled(kind, now)
+        index = self._best(board.costs)
+        if index is None:
+            name = self._spare(now, board, frozenset())
+            return None if name is None else self.started(name, now, kind)
+        self.retries.earned += 1
+        self.hedges.earned += 1
+        for other in self._boards.values():
+            other.dirty.add(index)
+        return self._nodes[index].start(board.kind, board.units[index], board.loads[index], now)
+
+    def _settled(self, kind: str, now: float) -> _Board:
+        if not now < self._tick_at:
+            self._tick(now)
+        board = self._boards.get(kind) or self._board(kind, now)
+        if board.dirty:
+            board.settle(self._nodes, now)
+        return board
+
+    def _best(self, costs: list[float]) -> int | None:
+        """Return the place of the next in turn among the cheapest; None where none takes a request."""
         best = min(costs, default=NEVER)
         if best == NEVER:
-            return self._spare(now, board, exclude)
-        policy = self.policy
-        band = best * policy.tie_band
-        edge = best + (max(policy.tie_floor_s, band))
-        good = [index for index, cost in enumerate(costs) if cost <= edge]
-        self._last = good[bisect_right(good, self._last) % len(good)]
-        return self._nodes[self._last].name
+            return None
+        edge = max(best * self._stretch, best + self._slack)
+        index, count = self._last + 1, len(costs)
+        while index >= count or costs[index] > edge:
+            index = index + 1 if index < count else 0
+        self._last = index
+        return index
 
     def retry(
         self,
@@ -155,15 +182,16 @@ class Pool:
         """
         index = self._places[node]
         if not again:
-            self.retries.earn()
-            self.hedges.earn()
+            self.retries.earned += 1
+            self.hedges.earned += 1
         place = self._nodes[index]
         if not place.health.serving:
             place.tried_at = now
         board = self._boards.get(kind) or self._board(kind, now)
-        ticket = place.start(board.kind, board.guess, now)
-        self._changed(index)
-        return ticket
+        _, unit, load = place.price(board.kind, board.guess, now)
+        for other in self._boards.values():
+            other.dirty.add(index)
+        return place.start(board.kind, unit, load, now)
 
     def finished(self, ticket: Ticket, now: float, outcome: Outcome, why: str = "") -> None:
         """Take in how a request ended, for a wrong answer also in what way.
@@ -175,15 +203,16 @@ class Pool:
             raise ValueError(f"a request to {ticket.node} was finished twice")
         ticket.open = False
         place, kind = ticket.place, ticket.kind
-        place.finish(ticket, now, outcome, why)
-        if outcome is _OK:
+        if place.finish(ticket, now, outcome, why):
             board = self._boards[kind]
             board.histogram.add(now - ticket.started, now)
             if place.speeds[kind].unit < 0.9 * board.guess:
                 # The nodes not yet measured look worse than they may be, and would get no turn.
                 self._tick_at = -NEVER
         if place.listed:
-            self._changed(self._places[place.name])
+            index = self._places[place.name]
+            for board in self._boards.values():
+                board.dirty.add(index)
         elif not place.outstanding:
             self._leaving.pop(place.name, None)
 
@@ -264,10 +293,6 @@ class Pool:
             board = self._boards[kind] = _Board(kind)
             board.renew(self._nodes, self.policy, now)
         return board
-
-    def _changed(self, index: int) -> None:
-        for board in self._boards.values():
-            board.dirty.add(index)
 
     def _tick(self, now: float) -> None:
         self._tick_at = now + _TICK_S

@@ -8,13 +8,13 @@ closed is no fault at all. Asking again is paid from a budget (`Pool.retry`), so
 """
 
 import asyncio
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Final
 
 import structlog
 
-from gpupool.balancing import NodeLimits, Outcome, Policy, Pool
+from gpupool.balancing import NodeLimits, Outcome, Policy, Pool, Ticket
 from gpupool.core.errors import EnvironmentProblemError
 from gpupool.recompute.proxy.connecting import NoConnectionError, connect
 from gpupool.recompute.proxy.exchanges import Attempt, Exchange, Judgement
@@ -33,7 +33,7 @@ MOST_WAITING: Final = 20_000
 LEARNED_FACTOR: Final = 4
 """A limit that nobody set for a node may grow to so many times the default."""
 BUSY_FADES: Final = 0.97
-"""Of `Dispatcher._busiest`, each tick: half of it is gone in half a second."""
+"""Of the connections kept for a burst, each tick: half of it is gone in half a second."""
 _PUMPED_AT_ONCE: Final = 32
 # Looking a member up in its enumeration costs as much as a call, so those that every request needs are kept here.
 _GOOD: Final = Judgement.GOOD
@@ -64,9 +64,12 @@ class Dispatcher:
         self._name = kind.value
         self.pool = Pool(policy or Policy())
         self.active: set[Exchange] = set()
-        self._busiest = 0.0
-        """Most requests at once lately: answers come in bursts, and the next requests want their connections."""
-        self.results: dict[str, int] = {}
+        self.has_nodes = False
+        """Whether some node is known to take these requests."""
+        self._kept = float(KEPT_IDLE)
+        """Idle connections kept to a node: at least as many as there were requests at once lately, for answers come
+        in bursts, and the next requests want their connections."""
+        self.results: defaultdict[str, int] = defaultdict(int)
         self._parked: deque[Exchange] = deque()
         self._directory = directory
         self._sockets = sockets
@@ -93,8 +96,12 @@ class Dispatcher:
             exchange.asker.give_up(exchange, "too many requests wait already")
             return
         self.active.add(exchange)
-        self._busiest = max(self._busiest, len(self.active))
-        self._advance(exchange, exchange.started)
+        self._kept = max(self._kept, len(self.active))
+        ticket = self.pool.send(exchange.started, exchange.measure)
+        if ticket is None:
+            self._parked.append(exchange)
+        else:
+            self._put(exchange, self._directory.nodes[ticket.node], ticket, exchange.started)
 
     def cancel(self, exchange: Exchange) -> None:
         """The client left: what is under way is given up."""
@@ -106,6 +113,7 @@ class Dispatcher:
     def set_nodes(self) -> None:
         """Take the directory's nodes of this kind."""
         nodes = self._directory.of_kind(self.kind)
+        self.has_nodes = bool(nodes)
         self.pool.set_nodes({node.name: self._limits(node) for node in nodes})
         draining = {node.name for node in nodes if node.wish.draining}
         for name in draining - self._drained:
@@ -144,6 +152,10 @@ class Dispatcher:
 
     def _try(self, exchange: Exchange, node: Node, now: float) -> None:
         ticket = self.pool.started(node.name, now, exchange.measure, again=exchange.tries > 0)
+        self._put(exchange, node, ticket, now)
+
+    def _put(self, exchange: Exchange, node: Node, ticket: Ticket, now: float) -> None:
+        """Send a request that the pool has counted, on a connection that is there or a new one."""
         attempt = Attempt(exchange, node, ticket, now)
         exchange.attempts.append(attempt)
         exchange.tried |= node.itself
@@ -151,8 +163,9 @@ class Dispatcher:
         idle = node.idle
         while idle:
             link = idle.pop()
-            if link.usable and link.kind is self.kind:
-                self._send(attempt, link, now)
+            if link.kind is self.kind and not link.transport.is_closing():
+                attempt.link = link
+                link.ask(attempt, exchange.encode(now, node.authorization))
                 return
             link.close()
         task = asyncio.get_running_loop().create_task(self._connect(attempt))
@@ -169,33 +182,37 @@ class Dispatcher:
                 self._failed(attempt, str(error), Outcome.FAILED, error.remedy)
             return
         if attempt in attempt.exchange.attempts:
-            self._send(attempt, link, self._clock())
+            attempt.link = link
+            link.ask(attempt, attempt.exchange.encode(self._clock(), node.authorization))
         else:
             link.close()
-
-    def _send(self, attempt: Attempt, link: Link, now: float) -> None:
-        attempt.link, attempt.sent = link, True
-        link.ask(attempt, attempt.exchange.encode(now, attempt.node.authorization))
 
     # -- what links tell -------------------------------------------------------------------------------------
 
     def answered(self, link: Link, attempt: Attempt, reply: object, *, reusable: bool) -> None:
         """Take an answer, give the connection back, and let one that waits go on."""
-        now, exchange = self._clock(), attempt.exchange
-        judgement = exchange.judge(reply, attempt.node)
+        now, node = self._clock(), attempt.node
+        judgement = attempt.exchange.judge(reply, node)
         attempt.link = None
-        self._keep(link, now, reusable=reusable and judgement is not _BAD)
-        if judgement is _GOOD:
-            if self._judge is None or not self._check(self._judge, attempt, reply, now):
-                self._good(attempt, reply, now, checked=False)
-        elif judgement is Judgement.BUSY:
-            self._failed(attempt, "", Outcome.CANCELLED)
-        elif judgement is Judgement.BAD:
-            self._failed(attempt, exchange.fault, Outcome.FAILED)
+        room = reusable and len(node.idle) < self._kept and judgement is not _BAD
+        if room and node.name in self._directory.nodes:
+            link.idle_since = now
+            node.idle.append(link)
         else:
-            self._failed(attempt, exchange.fault, Outcome.WRONG)
+            link.close()
+        if judgement is not _GOOD:
+            self._not_good(attempt, judgement)
+        elif self._judge is None or not self._check(self._judge, attempt, reply, now):
+            self._good(attempt, reply, now, checked=False)
         if self._parked:
             self.pump(now)
+
+    def _not_good(self, attempt: Attempt, judgement: Judgement) -> None:
+        if judgement is Judgement.BUSY:
+            self._failed(attempt, "", Outcome.CANCELLED)
+        else:
+            outcome = Outcome.FAILED if judgement is _BAD else Outcome.WRONG
+            self._failed(attempt, attempt.exchange.fault, outcome)
 
     def _check(self, judge: Judge, attempt: Attempt, reply: object, now: float) -> bool:
         """Have the answer's content checked; False where it counts as it is."""
@@ -219,22 +236,21 @@ class Dispatcher:
         if worth != WRONG:
             self._good(attempt, reply, now, checked=worth == RIGHT)
         else:
-            exchange.accused.append((node.name, f"it answered wrong: {reason}"))
+            exchange.accused += ((node.name, f"it answered wrong: {reason}"),)
             self._failed(attempt, f"it answered wrong: {reason}", Outcome.CANCELLED)
         if self._parked:
             self.pump(now)
 
     def _good(self, attempt: Attempt, reply: object, now: float, *, checked: bool) -> None:
-        exchange = attempt.exchange
+        exchange, node = attempt.exchange, attempt.node
         exchange.attempts.remove(attempt)
         self.pool.finished(attempt.ticket, attempt.answered or now, _OK)
-        self._well(attempt, exchange)
-        if exchange.suspects:
-            self._blame_suspects(exchange, now)
-        if checked:
-            for name, why in exchange.accused:
-                self._blame(exchange, name, now, Outcome.WRONG, why)
-        self._finish(exchange, attempt.node.name, exchange.answer(reply), "ok", now)
+        node.answered += 1
+        if self._frames or not node.certain or node.trouble is not None:
+            self._well(node, exchange)
+        if exchange.suspects or exchange.accused:
+            self._blame_others(exchange, now, checked=checked)
+        self._finish(exchange, node.name, exchange.answer(reply), "ok", now)
 
     def broke(self, link: Link, attempt: Attempt, why: str) -> None:
         """Take that a connection ended; see the module on who is to blame."""
@@ -243,7 +259,7 @@ class Dispatcher:
             attempt.exchange.tried -= {attempt.node.name}
             self._failed(attempt, "", Outcome.CANCELLED)
         else:
-            attempt.exchange.suspects.append(attempt.node.name)
+            attempt.exchange.suspects += (attempt.node.name,)
             self._failed(attempt, why, Outcome.CANCELLED)
         if self._parked:
             self.pump(self._clock())
@@ -258,15 +274,6 @@ class Dispatcher:
             exchange.next_round = now + min(FIRST_ROUND_SECONDS * 2**exchange.rounds, LONGEST_ROUND_SECONDS)
             self._advance(exchange, now)
 
-    def _keep(self, link: Link, now: float, *, reusable: bool) -> None:
-        idle = link.node.idle
-        room = len(idle) < KEPT_IDLE or len(idle) < self._busiest
-        if reusable and room and link.node.name in self._directory.nodes:
-            link.idle_since = now
-            idle.append(link)
-        else:
-            link.close()
-
     # -- ends ------------------------------------------------------------------------------------------------
 
     def _finish(self, exchange: Exchange, node: str, answer: bytes, result: str, now: float) -> None:
@@ -278,8 +285,10 @@ class Dispatcher:
         """End every attempt; one that was silent for too long is told so to the pool whatever ``outcome``."""
         exchange.open = False
         self.active.discard(exchange)
-        if not exchange.attempts:
-            return
+        if exchange.attempts:
+            self._abandon(exchange, now, outcome)
+
+    def _abandon(self, exchange: Exchange, now: float, outcome: Outcome) -> None:
         for attempt in exchange.attempts:
             silent = self._is_silent(attempt, now)
             self.pool.finished(attempt.ticket, now, Outcome.TIMED_OUT if silent else outcome)
@@ -290,21 +299,19 @@ class Dispatcher:
         exchange.attempts = []
 
     def _end(self, exchange: Exchange, node: str, result: str, now: float) -> None:
-        self.results[result] = self.results.get(result, 0) + 1
+        self.results[result] += 1
+        took = (now - exchange.started) * 1000
         self._request_log.forwarded(
-            exchange.asker.peer,
-            node,
-            exchange.id,
-            self._name,
-            (now - exchange.started) * 1000,
-            result,
-            exchange.tries,
-            now,
+            (exchange.asker.peer, node, exchange.id, self._name, took, result, exchange.tries, now)
         )
 
-    def _blame_suspects(self, exchange: Exchange, now: float) -> None:
+    def _blame_others(self, exchange: Exchange, now: float, *, checked: bool) -> None:
+        """Blame those that failed on a request that has an answer now; for a wrong one, only where that is checked."""
         for name in exchange.suspects:
             self._blame(exchange, name, now, Outcome.FAILED, "")
+        if checked:
+            for name, why in exchange.accused:
+                self._blame(exchange, name, now, Outcome.WRONG, why)
 
     def _blame(self, exchange: Exchange, name: str, now: float, outcome: Outcome, why: str) -> None:
         node = self._directory.nodes.get(name)
@@ -314,9 +321,7 @@ class Dispatcher:
             if why:
                 self._unwell(node, why, None)
 
-    def _well(self, attempt: Attempt, exchange: Exchange) -> None:
-        node = attempt.node
-        node.answered += 1
+    def _well(self, node: Node, exchange: Exchange) -> None:
         node.certain = True
         if self._frames and not node.last_frame:
             node.last_frame = exchange.encode(0)
@@ -345,7 +350,7 @@ class Dispatcher:
     def sweep(self, now: float) -> None:
         """Look for requests past their deadline, and for silent nodes; called some ten times a second."""
         hedges: dict[str, float | None] = {}
-        self._busiest = max(len(self.active), self._busiest * BUSY_FADES)
+        self._kept = max(KEPT_IDLE, len(self.active), self._kept * BUSY_FADES)
         for exchange in list(self.active):
             if now >= exchange.deadline:
                 self._expire(exchange, now)

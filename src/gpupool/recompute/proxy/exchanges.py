@@ -43,7 +43,7 @@ class Asker(Protocol):
 class Attempt:
     """One request at one node."""
 
-    __slots__ = ("answered", "exchange", "link", "node", "sent", "started", "ticket")
+    __slots__ = ("answered", "exchange", "link", "node", "started", "ticket")
 
     def __init__(self, exchange: "Exchange", node: Node, ticket: "Ticket", started: float) -> None:
         self.exchange = exchange
@@ -51,19 +51,26 @@ class Attempt:
         self.ticket = ticket
         self.started = started
         self.link: Link | None = None
-        self.sent = False
         self.answered: float | None = None
         """When its answer came; only the verdict on that is still waited for."""
 
 
 class Exchange:
-    """A request with its deadline (monotonic seconds)."""
+    """A request with its deadline (monotonic seconds).
 
-    __slots__ = (
-        "accused", "asker", "attempts", "deadline", "fault", "id", "measure", "next_round", "open", "rounds", "started",
-        "suspects", "tried", "tries",
-    )  # fmt: skip
+    What stands above ``__init__`` is what nearly all requests end with as they began.
+    """
+
     kind = Kind.FRAMES
+    open = True
+    rounds = 0
+    next_round = 0.0
+    fault = ""
+    """Why the last answer was none."""
+    accused: tuple[tuple[str, str], ...] = ()
+    """Nodes that answered wrong, and how: at fault only once another node has answered right."""
+    suspects: tuple[str, ...] = ()
+    """Nodes that closed the connection on this request: at fault only if another node answers it."""
 
     def __init__(self, asker: Asker, request_id: str, started: float, deadline: float, measure: str) -> None:
         self.asker = asker
@@ -74,16 +81,7 @@ class Exchange:
         """Requests of one measure are expected to take alike long on one node."""
         self.attempts: list[Attempt] = []
         self.tried: frozenset[str] = frozenset()
-        self.accused: list[tuple[str, str]] = []
-        """Nodes that answered wrong, and how: at fault only once another node has answered right."""
-        self.fault = ""
-        """Why the last answer was none."""
-        self.suspects: list[str] = []
-        """Nodes that closed the connection on this request: at fault only if another node answers it."""
-        self.rounds = 0
-        self.next_round = 0.0
         self.tries = 0
-        self.open = True
 
     def encode(self, now: float, authorization: bytes = b"") -> bytes:
         """Return the bytes to send to a node, with the header line that brings this proxy's token."""
@@ -108,8 +106,6 @@ class Exchange:
 
 class FrameExchange(Exchange):
     """A frame, passed on as it is."""
-
-    __slots__ = ("frame",)
 
     def __init__(self, asker: Asker, request_id: str, started: float, deadline: float, frame: bytes) -> None:
         super().__init__(asker, request_id, started, deadline, "")

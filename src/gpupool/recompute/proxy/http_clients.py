@@ -23,6 +23,7 @@ HEAD_LIMIT: Final = 16 * 1024
 MOST_QUEUED: Final = 16
 MOST_DEADLINE_SECONDS: Final = 600.0
 LONGEST_ID: Final = 64
+_LARGE_BODY: Final = f"The body is larger than {BODY_LIMIT} bytes."
 _ID_CHARACTERS: Final = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
 log = structlog.get_logger(__name__)
 
@@ -30,15 +31,16 @@ log = structlog.get_logger(__name__)
 class HttpRequest:
     """A request as read; header names in lower case."""
 
-    __slots__ = ("body", "head_size", "headers", "keep_alive", "method", "target")
+    __slots__ = ("body", "headers", "keep_alive", "method", "target")
 
-    def __init__(self) -> None:
-        self.method = b""
-        self.target = b""
-        self.headers: dict[bytes, bytes] = {}
-        self.body = b""
-        self.head_size = 0
-        self.keep_alive = True
+    def __init__(
+        self, method: bytes, target: bytes, headers: dict[bytes, bytes], body: bytes, *, keep_alive: bool
+    ) -> None:
+        self.method = method
+        self.target = target
+        self.headers = headers
+        self.body = body
+        self.keep_alive = keep_alive
 
 
 class HttpClient(Client):
@@ -50,10 +52,16 @@ class HttpClient(Client):
 
     def begin(self) -> "HttpClient":
         """Make the parser; the connection is known to speak HTTP now."""
-        self._parser = httptools.HttpRequestParser(self)
-        self._request = HttpRequest()
+        self._target: list[bytes] = []
+        self._fields: dict[bytes, bytes] = {}
         self._body: list[bytes] = []
-        self._body_size = 0
+        # The parser calls these without a step of Python between.
+        self.on_url = self._target.append
+        self.on_header = self._fields.__setitem__
+        self.on_body = self._body.append
+        self._parser = httptools.HttpRequestParser(self)
+        self._headers: dict[bytes, bytes] | None = None
+        self._arrived = 0
         self._queue: deque[HttpRequest] = deque()
         self._current: HttpRequest | None = None
         return self
@@ -67,8 +75,13 @@ class HttpClient(Client):
         """Parse; what is no HTTP, or too large, is refused and the connection closed."""
         if not self.partial and self.exchange is None:
             self.since, self.partial = self.core.clock(), True
+        self._arrived += len(data)
         try:
             self._parser.feed_data(data)
+            if self._arrived > HEAD_LIMIT and self.partial:
+                self._limit_unfinished()
+        except RequestTooLargeError as error:
+            self._refuse(413, "too_large", str(error))
         except httptools.HttpParserUpgrade:
             self._refuse(400, "invalid_input", "This server does not change protocols.")
         except httptools.HttpParserError as error:
@@ -84,44 +97,34 @@ class HttpClient(Client):
         """Note that part of a request is here, also while an earlier one is under way."""
         self.partial = True
 
-    def on_url(self, url: bytes) -> None:
-        """Take a piece of the target."""
-        self._request.target += url
-        self._request.head_size += len(url)
-        self._limit_head()
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header."""
-        request = self._request
-        request.head_size += len(name) + len(value) + 4
-        self._limit_head()
-        request.headers[name.lower()] = value
-
     def on_headers_complete(self) -> None:
         """Let a client that asks first send its body; refuse one that is announced too large before it comes."""
-        headers = self._request.headers
+        fields = self._fields
+        headers = self._headers = dict(zip(map(bytes.lower, fields), fields.values(), strict=True))
+        if self._arrived > HEAD_LIMIT:
+            self._limit_head()
         length = headers.get(b"content-length", b"")
         if len(length) > 4 and length.isdigit() and (len(length) > 9 or int(length) > BODY_LIMIT):
-            raise RequestTooLargeError(f"The body is larger than {BODY_LIMIT} bytes.")
+            raise RequestTooLargeError(_LARGE_BODY)
         if b"expect" in headers and headers[b"expect"].lower() == b"100-continue":
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
-    def on_body(self, body: bytes) -> None:
-        """Take a piece of the body."""
-        self._body_size += len(body)
-        if self._body_size > BODY_LIMIT:
-            raise RequestTooLargeError(f"The body is larger than {BODY_LIMIT} bytes.")
-        self._body.append(body)
-
     def on_message_complete(self) -> None:
         """Answer, or queue behind the one under way."""
-        request, self._request = self._request, HttpRequest()
-        request.body = b"".join(self._body)
+        parser, body = self._parser, b"".join(self._body)
+        if len(body) > BODY_LIMIT:
+            raise RequestTooLargeError(_LARGE_BODY)
+        request = HttpRequest(
+            parser.get_method(),
+            b"".join(self._target),
+            self._headers or {},
+            body,
+            keep_alive=parser.should_keep_alive(),
+        )
+        self._target.clear()
+        self._fields.clear()
         self._body.clear()
-        self._body_size = 0
-        request.method = self._parser.get_method()
-        request.keep_alive = self._parser.should_keep_alive()
-        self.partial = False
+        self._headers, self._arrived, self.partial = None, 0, False
         if self.exchange is None and not self._queue:
             self._answer(request)
         elif len(self._queue) >= MOST_QUEUED:
@@ -130,8 +133,17 @@ class HttpClient(Client):
             self._queue.append(request)
 
     def _limit_head(self) -> None:
-        if self._request.head_size > HEAD_LIMIT:
+        size = sum(map(len, self._target)) + sum(
+            len(name) + len(value) + 4 for name, value in self._fields.items()
+        )
+        if size > HEAD_LIMIT:
             raise RequestTooLargeError(f"The head is larger than {HEAD_LIMIT} bytes.")
+
+    def _limit_unfinished(self) -> None:
+        if self._headers is None:
+            raise RequestTooLargeError(f"The head is larger than {HEAD_LIMIT} bytes.")
+        if self._arrived > HEAD_LIMIT + BODY_LIMIT:
+            raise RequestTooLargeError(_LARGE_BODY)
 
     # -- answering -------------------------------------------------------------------------------------------
 
@@ -143,7 +155,9 @@ class HttpClient(Client):
         if self.transport.is_closing():
             return
         self._current = request
-        core, path = self.core, request.target.partition(b"?")[0]
+        core, path = self.core, request.target
+        if path not in QUESTION_PATHS:
+            path = path.partition(b"?")[0]
         refusal = None
         if not core.border.is_open:
             refusal = core.border.refuses_request(self.transport, path, request.headers)
@@ -171,7 +185,7 @@ class HttpClient(Client):
             )
         elif b"x-gpupool-proxy" in headers and core.instance_name in headers[b"x-gpupool-proxy"]:
             refusal = problem(508, "loop", "This request has passed this proxy before.", request_id)
-        elif not core.directory.may_carry(Kind.HTTP):
+        elif not core.http.has_nodes and not core.directory.may_carry(Kind.HTTP):
             core.tallies.refused(self.peer, now)
             refusal = problem(503, "unavailable", "This proxy has no server that speaks HTTP.", request_id)
         if refusal is not None or seconds is None:
@@ -213,9 +227,10 @@ class HttpClient(Client):
     def _write(self, answer: bytes) -> None:
         if self.transport.is_closing():
             return
+        core = self.core
         self.transport.write(answer)
-        self.since = self.core.clock()
-        if self._current is None or not self._current.keep_alive or self.core.parting:
+        self.since = core.clock()
+        if self._current is None or not self._current.keep_alive or (core.draining and core.parting):
             self._queue.clear()
             self.close()
 

@@ -14,8 +14,13 @@ from gpupool.recompute.proxy.nodes import Kind, Node
 
 QUESTION_PATHS: Final = {b"/v1/proofs": ("proofs", "proof", 64), b"/v1/qualities": ("qualities", "x", 2)}
 """Path -> name, the answer's field, how many numbers it holds."""
-_PASSED_ON: Final = (b"content-type", b"accept")
-_PASSED_BACK: Final = (b"content-type", b"retry-after", b"x-checked")
+_JSON: Final = b"application/json"
+"""What a question or an answer is that does not say so."""
+_QUESTION: Final = (
+    b"POST %b HTTP/1.1\r\nHost: gpupool\r\nContent-Type: %b\r\nContent-Length: %d\r\nX-Request-Id: %b\r\n"
+    b"X-Gpupool-Proxy: %b\r\n%bX-Deadline-Ms: %d\r\n\r\n%b"
+)
+_ANSWER: Final = b"HTTP/1.1 %b\r\nContent-Type: %b\r\nContent-Length: %d\r\nX-Request-Id: %b\r\n%b\r\n%b"
 _STATUS_LINES: Final = {status: f"{status} {phrase}".encode() for status, phrase in PHRASES.items()}
 _LEVEL: Final = re.compile(rb'"(?:level|bits)"\s*:\s*(\d{1,3})')
 _DIGITS: Final = b"0123456789abcdefABCDEF"
@@ -44,8 +49,10 @@ _ELSEWHERE: Final = frozenset({422, 429, 503})
 class HttpExchange(Exchange):
     """A question with its body."""
 
-    __slots__ = ("_authorization", "_body", "_denied", "_doubt", "_headers", "_instance", "_path", "_refusal")
     kind = Kind.HTTP
+    _refusal: HttpReply | None = None
+    _doubt: HttpReply | None = None
+    _denied: frozenset[str] = frozenset()
 
     def __init__(
         self,
@@ -60,41 +67,35 @@ class HttpExchange(Exchange):
         *,
         pass_token: bool = True,
     ) -> None:
-        """``instance``: this proxy's id; ``pass_token``: the client's token is meant for the servers, not for this proxy."""
+        """``instance``: this proxy's id; ``pass_token``: the client's token is meant for the servers, not for this."""
         level = _LEVEL.search(body)
         measure = f"{QUESTION_PATHS[path][0]}/{level[1].decode() if level else '?'}"
-        super().__init__(asker, request_id, started, deadline, measure)
+        Exchange.__init__(self, asker, request_id, started, deadline, measure)
         self._path = path
         self._body = body
         self._headers = headers
         self._instance = instance
         self._authorization = headers.get(b"authorization") if pass_token else None
-        self._refusal: HttpReply | None = None
-        self._denied: set[str] = set()
-        self._doubt: HttpReply | None = None
 
     def encode(self, now: float, authorization: bytes = b"") -> bytes:
         """Return the request with the time that is left."""
-        headers = self._headers
-        passed = [b"%b: %b\r\n" % (key, headers[key]) for key in _PASSED_ON if key in headers]
+        headers, more = self._headers, authorization
+        if b"accept" in headers:
+            more = b"Accept: %b\r\n%b" % (headers[b"accept"], more)
+        if self._authorization is not None and not authorization:
+            more = b"Authorization: %b\r\n%b" % (self._authorization, more)
+        chain = self._instance
         if b"x-gpupool-proxy" in headers:
-            passed.append(b"X-Gpupool-Proxy: %b,%b\r\n" % (headers[b"x-gpupool-proxy"], self._instance))
-        else:
-            passed.append(b"X-Gpupool-Proxy: %b\r\n" % self._instance)
-        if authorization:
-            passed.append(authorization)
-        elif self._authorization is not None:
-            passed.append(b"Authorization: %b\r\n" % self._authorization)
-        return (
-            b"POST %b HTTP/1.1\r\nHost: gpupool\r\n%bContent-Length: %d\r\nX-Request-Id: %b\r\nX-Deadline-Ms: %d\r\n\r\n%b"
-            % (
-                self._path,
-                b"".join(passed),
-                len(self._body),
-                self.id.encode(),
-                max(1, int((self.deadline - now) * 1000)),
-                self._body,
-            )
+            chain = b"%b,%b" % (headers[b"x-gpupool-proxy"], chain)
+        return _QUESTION % (
+            self._path,
+            headers.get(b"content-type", _JSON),
+            len(self._body),
+            self.id.encode(),
+            chain,
+            more,
+            max(1, int((self.deadline - now) * 1000)),
+            self._body,
         )
 
     def judge(self, reply: object, node: Node) -> Judgement:
@@ -123,7 +124,7 @@ class HttpExchange(Exchange):
         """It is the client's fault only where the client's own token was passed on."""
         if self._authorization and not node.authorization:
             return Judgement.GOOD
-        self._denied.add(node.name)
+        self._denied |= node.itself
         lacks = "does not know this proxy's token" if node.authorization else "wants a token that nobody gave"
         if b"certificate" in reply.body:
             lacks = "wants a client certificate (cert= and key=)"
@@ -133,22 +134,26 @@ class HttpExchange(Exchange):
     def _without_proof(self, reply: HttpReply, node: Node) -> Judgement:
         """That there is no proof is believed once two servers say so: one alone may be broken."""
         if any(name != node.name for name, _ in self.accused):
-            self.accused.clear()
+            self.accused = ()
             return Judgement.GOOD
         self._doubt = reply
-        self.accused.append((node.name, "it found no proof where there is one"))
+        self.accused += ((node.name, "it found no proof where there is one"),)
         return Judgement.BUSY
 
     def answer(self, reply: object) -> bytes:
         """Return the answer with the headers that matter to a client."""
         reply = cast("HttpReply", reply)
-        headers = reply.headers
-        passed = [b"%b: %b\r\n" % (key, headers[key]) for key in _PASSED_BACK if key in headers]
-        return b"HTTP/1.1 %b\r\n%bContent-Length: %d\r\nX-Request-Id: %b\r\n\r\n%b" % (
+        headers, more = reply.headers, b""
+        if b"x-checked" in headers:
+            more = b"X-Checked: %b\r\n" % headers[b"x-checked"]
+        if b"retry-after" in headers:
+            more = b"Retry-After: %b\r\n%b" % (headers[b"retry-after"], more)
+        return _ANSWER % (
             _STATUS_LINES.get(reply.status) or b"%d Status" % reply.status,
-            b"".join(passed),
+            headers.get(b"content-type", _JSON),
             len(reply.body),
             self.id.encode(),
+            more,
             reply.body,
         )
 

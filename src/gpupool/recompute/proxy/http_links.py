@@ -20,10 +20,10 @@ class HttpReply:
 
     __slots__ = ("body", "headers", "status")
 
-    def __init__(self) -> None:
-        self.status = 0
-        self.headers: dict[bytes, bytes] = {}
-        self.body = b""
+    def __init__(self, status: int, headers: dict[bytes, bytes], body: bytes) -> None:
+        self.status = status
+        self.headers = headers
+        self.body = body
 
 
 class HttpLink(Link):
@@ -33,11 +33,14 @@ class HttpLink(Link):
 
     def __init__(self, node: Node, owner: LinkOwner) -> None:
         super().__init__(node, owner)
-        self._parser = httptools.HttpResponseParser(self)
-        self._reply = HttpReply()
+        self._fields: dict[bytes, bytes] = {}
         self._body: list[bytes] = []
+        # The parser calls these without a step of Python between.
+        self.on_header = self._fields.__setitem__
+        self.on_body = self._body.append
+        self._parser = httptools.HttpResponseParser(self)
+        self._reply: HttpReply | None = None
         self._received = 0
-        self._whole = False
         self._reusable = False
 
     def data_received(self, data: bytes) -> None:
@@ -52,34 +55,24 @@ class HttpLink(Link):
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
             self._spoil("it answered with what is no HTTP")
             return
-        if self._whole:
+        reply = self._reply
+        if reply is not None:
             if self._fresh:
                 self.remember_session()
-            reply, self._reply = self._reply, HttpReply()
-            self.attempt = None
-            self._received, self._whole = 0, False
+            self._reply = self.attempt = None
+            self._received = 0
             self._owner.answered(self, attempt, reply, reusable=self._reusable)
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header."""
-        self._reply.headers[name.lower()] = value
-
-    def on_body(self, body: bytes) -> None:
-        """Take a piece of the body."""
-        self._body.append(body)
 
     def on_message_complete(self) -> None:
         """Take that the answer is whole."""
-        if self._whole:
+        if self._reply is not None:
             raise UnaskedError
-        parser, body = self._parser, b"".join(self._body)
-        self._body.clear()
+        parser, fields, body = self._parser, self._fields, self._body
         status = parser.get_status_code()
         if status >= 200:
-            reply = self._reply
-            reply.status, reply.body = status, body
-            self._whole = True
+            headers = dict(zip(map(bytes.lower, fields), fields.values(), strict=True))
+            self._reply = HttpReply(status, headers, b"".join(body))
             # After this call the parser knows no more of it.
             self._reusable = parser.should_keep_alive()
-        else:
-            self._reply = HttpReply()
+        fields.clear()
+        body.clear()

@@ -32,7 +32,7 @@ class Link(asyncio.Protocol):
     """An open connection to a node."""
 
     kind: Kind
-    _transport: asyncio.Transport
+    transport: asyncio.Transport
 
     def __init__(self, node: Node, owner: LinkOwner) -> None:
         self.node = node
@@ -44,12 +44,12 @@ class Link(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Count among the node's connections."""
-        self._transport = cast("asyncio.Transport", transport)
+        self.transport = cast("asyncio.Transport", transport)
         self.node.open.add(self)
 
     def remember_session(self) -> None:
         """Let the node's next TLS connection resume this one's session; it is known once something was read."""
-        transport, self._fresh = self._transport, False
+        transport, self._fresh = self.transport, False
         if isinstance(transport, TlsConnection) and transport.session is not None:
             self.node.session = (transport.context, transport.session)
 
@@ -57,7 +57,7 @@ class Link(asyncio.Protocol):
         """Send a request; its answer, or the break, goes to the owner."""
         self.attempt = attempt
         self.uses += 1
-        self._transport.write(data)
+        self.transport.write(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the owner if an answer was awaited, else just leave."""
@@ -70,12 +70,7 @@ class Link(asyncio.Protocol):
         """End the connection without telling anybody; what was asked is given up."""
         self.attempt = None
         self._leave()
-        self._transport.abort()
-
-    @property
-    def usable(self) -> bool:
-        """Whether another request can be sent."""
-        return not self._transport.is_closing()
+        self.transport.abort()
 
     def _leave(self) -> None:
         self.node.open.discard(self)

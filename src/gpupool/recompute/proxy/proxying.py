@@ -63,7 +63,7 @@ class ProxyCore:
         self.directory = Directory()
         self.directory.default_trust = settings.trust
         self.request_log = request_log or RequestLog(enabled=False)
-        self.tallies = self.request_log.count_into(Tallies(settings.silent_seconds))
+        self._tallies = self.request_log.count_into(Tallies(settings.silent_seconds), clock)
         self.judge = Judge(clock, enabled=settings.check_answers)
         self.frames = self._dispatcher(Kind.FRAMES, settings.sockets)
         self.http = self._dispatcher(Kind.HTTP, settings.http_sockets)
@@ -87,6 +87,12 @@ class ProxyCore:
     def dispatchers(self) -> tuple[Dispatcher, Dispatcher]:
         """Both of them."""
         return self.frames, self.http
+
+    @property
+    def tallies(self) -> Tallies:
+        """What was counted, with all that has ended."""
+        self.request_log.settle()
+        return self._tallies
 
     def nodes_changed(self) -> None:
         """Take the directory as it is now."""

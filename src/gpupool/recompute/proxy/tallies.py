@@ -1,6 +1,6 @@
 """Who asked how much and who answered how well: the counts behind `top`, `clients`, metrics, history and alerts.
 
-`Tallies.ended` is the one call that a request pays for, so it only adds to numbers; rates, minutes and hours are
+Requests are counted many at once (`Tallies.take`), which only adds to numbers; rates, minutes and hours are
 worked out from them once a second and once a minute. Clients are told apart by address. There is a limit on how many
 are remembered: the ones least worth keeping (never regular, silent for longest) give way, so that a stranger who
 calls from ever new addresses cannot push the farm's harvesters out.
@@ -8,7 +8,7 @@ calls from ever new addresses cannot push the farm's harvesters out.
 
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Final
 
@@ -29,6 +29,10 @@ SILENT_FACTOR: Final = 10.0
 _PAUSE_S: Final = 1.0
 """What comes closer together is one burst, not a rhythm."""
 _RATE_GAIN: Final = 0.2
+
+
+Ended = tuple[str, str, str, str, float, str, int, float]
+"""How a request ended: client, node, request id, kind, milliseconds, result, tries, and when (monotonic)."""
 
 
 class Tally:
@@ -164,45 +168,66 @@ class Tallies:
         self.forgotten = 0
         """Clients that gave way to others."""
 
+    def take(self, ended: Sequence[Ended]) -> None:
+        """Count ends of requests, all of about the same time; the good ones of a client and a node are added at once."""
+        good: dict[tuple[str, str, str], list[float]] = {}
+        for client, node, _, kind, milliseconds, result, tries, now in ended:
+            if result != GOOD or tries != 1:
+                self.ended(client, node, kind, milliseconds, result, tries, now)
+            elif (times := good.get((client, node, kind))) is not None:
+                times.append(milliseconds)
+            else:
+                good[client, node, kind] = [milliseconds]
+                self._hear(client, now)
+        for (client, node, kind), times in good.items():
+            self.attempts[kind] = self.attempts.get(kind, 0) + len(times)
+            self._add(self.client(client), node, kind, times, ended[-1][-1])
+
     def ended(
         self, client: str, node: str, kind: str, milliseconds: float, result: str, tries: int, now: float
     ) -> None:
         """Count a request's end; ``node`` answered it, or ``-``."""
-        asked = self.clients.get(client) or self.client(client)
-        if now - asked.last >= _PAUSE_S:
-            asked.heard(now, self.silent_floor)
-        else:
-            asked.last = now
+        asked = self._hear(client, now)
         self.attempts[kind] = self.attempts.get(kind, 0) + tries
         if tries > 1:
             self._extras[kind] = self._extras.get(kind, 0) + tries - 1
         if result == LEFT:
             asked.left += 1
-            return
-        if kind == "frames":
-            asked.frames += 1
+        elif result == GOOD:
+            self._add(asked, node, kind, [milliseconds], now)
         else:
-            asked.http += 1
-        whole = self.kinds.get(kind)
-        if whole is None:
-            whole = self.kinds[kind] = Tally()
-        asked.requests += 1
-        whole.requests += 1
-        if result != GOOD:
-            asked.failed += 1
-            whole.failed += 1
-            return
-        answered = self.nodes.get(node) or self.node(node)
-        answered.requests += 1
-        answered.last = now
-        bucket = bisect_left(BOUNDS_MS, milliseconds)
-        whole.buckets[bucket] += 1
-        answered.buckets[bucket] += 1
-        whole.total_ms += milliseconds
-        asked.total_ms += milliseconds
-        answered.total_ms += milliseconds
-        asked.worst_ms = max(asked.worst_ms, milliseconds)
-        answered.worst_ms = max(answered.worst_ms, milliseconds)
+            for tally in (asked, self._whole(asked, kind, 1)):
+                tally.requests += 1
+                tally.failed += 1
+
+    def _hear(self, client: str, now: float) -> ClientTally:
+        asked = self.clients.get(client) or self.client(client)
+        if now - asked.last >= _PAUSE_S:
+            asked.heard(now, self.silent_floor)
+        else:
+            asked.last = now
+        return asked
+
+    def _whole(self, asked: ClientTally, kind: str, count: int) -> Tally:
+        if kind == "frames":
+            asked.frames += count
+        else:
+            asked.http += count
+        return self.kinds.get(kind) or self.kinds.setdefault(kind, Tally())
+
+    def _add(self, asked: ClientTally, node: str, kind: str, times: list[float], now: float) -> None:
+        """Count good answers that took ``times`` (ms)."""
+        whole, answered = self._whole(asked, kind, len(times)), self.node(node)
+        asked.last = answered.last = now
+        total, worst = sum(times), max(times)
+        for tally in (asked, whole, answered):
+            tally.requests += len(times)
+            tally.total_ms += total
+            tally.worst_ms = max(tally.worst_ms, worst)
+        for milliseconds in times:
+            bucket = bisect_left(BOUNDS_MS, milliseconds)
+            whole.buckets[bucket] += 1
+            answered.buckets[bucket] += 1
 
     def refused(self, client: str, now: float) -> None:
         """Count a request for which the proxy has no node of the right kind."""
