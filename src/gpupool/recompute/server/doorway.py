@@ -93,6 +93,8 @@ class Doorway:
                     await asyncio.sleep(0.1)
                     continue
                 self._admit(connection, str(address[0]))
+                # Who makes room is closed before the next one is let in.
+                await asyncio.sleep(0)
         finally:
             for task in self._undecided:
                 task.cancel()
