@@ -8,6 +8,7 @@ import typer
 
 from gpupool.cli.output import age, print_table
 from gpupool.contracts.control import DeviceView, NodeView, PlacementView, PoolView, WorkloadView
+from gpupool.fleet.nodes import NodeState
 from gpupool.fleet.placements import LIVE_STATES
 
 
@@ -19,13 +20,27 @@ def print_overview(pool: PoolView) -> None:
     print_workloads(pool.workloads)
 
 
-def print_nodes(nodes: Sequence[NodeView]) -> None:
-    """Print nodes as a table."""
+def print_nodes(nodes: Sequence[NodeView], empty: str = "none has joined yet") -> None:
+    """Print nodes as a table; ``empty`` says why there is none."""
     print_table(
         "Nodes",
-        ("NAME", "STATE", "ADDRESS", "DEVICES", "PLACEMENTS", "SEEN"),
-        ((n.name, node_state(n), n.address, n.devices, n.placements, age(n.seen_at)) for n in nodes),
-        "none has joined yet",
+        ("NAME", "STATE", "GPUS", "PLACEMENTS", "SEEN", "REGION", "USD/H", "ADDRESS", "NOTES"),
+        (
+            (
+                n.name,
+                node_state(n),
+                node_gpus(n),
+                n.placements,
+                age(n.seen_at),
+                n.region,
+                n.hourly_usd,
+                n.address,
+                node_notes(n),
+            )
+            for n in nodes
+        ),
+        empty,
+        below=("NOTES",),
     )
 
 
@@ -33,6 +48,18 @@ def node_state(node: NodeView) -> str:
     """Return a node's state with what a person has laid on top."""
     marks = [mark for mark, on in (("locked", node.locked), ("draining", node.draining)) if on]
     return ", ".join([node.state.value, *marks])
+
+
+def node_gpus(node: NodeView) -> str:
+    """Return a node's GPUs, such as ``8 x h100``."""
+    return ", ".join(f"{count} x {model}" for model, count in sorted(node.gpus.items()))
+
+
+def node_notes(node: NodeView) -> str | None:
+    """Return what a reader must know of a node beside the numbers: that it has other GPUs than announced."""
+    if node.short_ref is None or node.short_ref in node.gpus or node.state is NodeState.JOINING:
+        return None
+    return f"announced with {node.short_ref}, and has {node_gpus(node) or 'no GPU'}"
 
 
 def print_devices(devices: Sequence[DeviceView]) -> None:

@@ -24,6 +24,7 @@ from gpupool.contracts.control import (
     WorkloadView,
 )
 from gpupool.contracts.feed import EndpointsView
+from gpupool.contracts.nodes import DrainView, InviteReply, InviteRequest, JoinTokenView, NodeSettings
 from gpupool.contracts.problems import error_of
 from gpupool.contracts.spec import SpecFile
 from gpupool.core.errors import DeadlineError, InvalidInputError, UnavailableError
@@ -67,9 +68,54 @@ class ControlClient:
         """Return the pool in one look."""
         return self._get(PoolView, "/v1/pool")
 
-    def nodes(self) -> list[NodeView]:
-        """Return every node."""
-        return self._list(list[NodeView], "/v1/nodes")
+    def nodes(
+        self, *, state: str | None = None, region: str | None = None, gpu: str | None = None
+    ) -> list[NodeView]:
+        """Return the nodes, all or those in a state, of a region, with a GPU model; removed ones by their state only."""
+        return self._list(list[NodeView], "/v1/nodes", state=state, region=region, gpu=gpu)
+
+    def node(self, name: str) -> NodeView:
+        """Return one node by name or, removed ones too, by id; raise NotFoundError when there is none."""
+        return self._get(NodeView, f"/v1/nodes/{_part(name)}")
+
+    def set_node(self, name: str, settings: NodeSettings) -> NodeView:
+        """Note what a person says of a node; fields that were not given stay."""
+        body = settings.model_dump(mode="json", include=settings.model_fields_set)
+        return _parsed(NodeView, self._send("PATCH", f"/v1/nodes/{_part(name)}", json=body))
+
+    def lock_node(self, name: str, *, locked: bool) -> NodeView:
+        """Place nothing new on a node, or let new work come again; what runs there stays."""
+        verb = "lock" if locked else "unlock"
+        return _parsed(NodeView, self._send("POST", f"/v1/nodes/{_part(name)}/{verb}"))
+
+    def drain_node(self, name: str) -> DrainView:
+        """Have what runs on a node moved away; return what is still there."""
+        return _parsed(DrainView, self._send("POST", f"/v1/nodes/{_part(name)}/drain"))
+
+    def undrain_node(self, name: str) -> NodeView:
+        """Let work stay on a node and come to it again."""
+        return _parsed(NodeView, self._send("POST", f"/v1/nodes/{_part(name)}/undrain"))
+
+    def drain_state(self, name: str) -> DrainView:
+        """Return what still runs on a node and what each piece of it waits for."""
+        return self._get(DrainView, f"/v1/nodes/{_part(name)}/drain")
+
+    def remove_node(self, name: str, *, force: bool = False) -> None:
+        """Take a node out of the pool; raise NodeInUseError where work runs there, unless ``force`` may end it."""
+        self._send("DELETE", f"/v1/nodes/{_part(name)}", {"force": force})
+
+    def invite(self, request: InviteRequest) -> InviteReply:
+        """Mint a join token."""
+        body = request.model_dump(mode="json")
+        return _parsed(InviteReply, self._send("POST", "/v1/join-tokens", json=body))
+
+    def join_tokens(self) -> list[JoinTokenView]:
+        """Return the join tokens, oldest first; what they are made of is not in them."""
+        return self._list(list[JoinTokenView], "/v1/join-tokens")
+
+    def revoke_join_token(self, token_id: str) -> None:
+        """Let nobody join with a token any more; raise NotFoundError when there is none of that id."""
+        self._send("DELETE", f"/v1/join-tokens/{_part(token_id)}")
 
     def devices(self) -> list[DeviceView]:
         """Return every device with its claims."""
@@ -101,17 +147,26 @@ class ControlClient:
         """Return why a workload is not placed as wanted, or where another instance would go."""
         return self._get(WhyView, f"/v1/workloads/{_part(name)}/why")
 
-    def placements(self, *, workload: str | None = None, live: bool | None = None) -> list[PlacementView]:
-        """Return placements, all or those of one workload, all or only live (or only final) ones."""
-        return self._list(list[PlacementView], "/v1/placements", workload=workload, live=live)
+    def placements(
+        self, *, workload: str | None = None, node: str | None = None, live: bool | None = None
+    ) -> list[PlacementView]:
+        """Return placements, all or those of one workload or node, all or only live (or only final) ones."""
+        return self._list(list[PlacementView], "/v1/placements", workload=workload, node=node, live=live)
 
     def logs(self, placement_id: str, lines: int = 100) -> str:
         """Return the last ``lines`` (>= 1) lines that a placement's process wrote."""
         return self._send("GET", f"/v1/placements/{_part(placement_id)}/logs", {"lines": lines}).text
 
-    def events(self, after: int = 0, limit: int = 100, wait: float = 0.0) -> list[EventView]:
-        """Return events with a sequence number above ``after``, waiting up to ``wait`` seconds for the first one."""
-        return self._get(list[EventView], "/v1/events", hold=wait, after=after, limit=limit, wait=wait)
+    def events(
+        self, after: int = 0, limit: int = 100, wait: float = 0.0, subject: str | None = None
+    ) -> list[EventView]:
+        """Return events with a sequence number above ``after``, waiting up to ``wait`` seconds for the first one.
+
+        ``subject``: only those of one thing, by its id.
+        """
+        return self._get(
+            list[EventView], "/v1/events", hold=wait, after=after, limit=limit, wait=wait, subject=subject
+        )
 
     def endpoints(self, protocol: Protocol) -> EndpointsView:
         """Return the present view of what can be called."""
