@@ -156,6 +156,7 @@ async def test_lookups_and_solutions_count_on_each_other(monkeypatch: pytest.Mon
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 async def test_real_lookups_meet_their_deadlines_beside_a_solution(tmp_path: Any) -> None:
     """Real kernels, and a solution that takes all cores for some seconds."""
     environment = os.environ | {"GPUPOOL_HOME": str(tmp_path)}
@@ -172,7 +173,7 @@ async def test_real_lookups_meet_their_deadlines_beside_a_solution(tmp_path: Any
             await eventually(ready, 120)
             solving_now = asyncio.create_task(
                 server.post(
-                    SOLUTIONS, asking(v2_plots.questions()[0], k=28, strength=4), X_Deadline_Ms="90000"
+                    SOLUTIONS, asking(v2_plots.questions()[0], k=28, strength=2), X_Deadline_Ms="120000"
                 )
             )
             body = proof_request(known_proof(), 3).model_dump_json()
