@@ -49,7 +49,10 @@ def made(k: int, folder: Path) -> Plot:
 
 @pytest.fixture(
     scope="module",
-    params=[18, *(pytest.param(k, marks=[pytest.mark.slow, pytest.mark.timeout(600)]) for k in (20, 22))],
+    params=[
+        18,
+        *(pytest.param(k, marks=[pytest.mark.slow, pytest.mark.timeout(600)]) for k in (19, 20, 21, 22)),
+    ],
 )
 def plot(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Plot:
     return made(request.param, tmp_path_factory.mktemp("plot"))

@@ -89,6 +89,22 @@ def test_the_pair_of_a_quality_comes_back_from_every_level(decompressor: Decompr
         assert quality_string(proof.challenge, found.pair, 32) == proof.quality
 
 
+def test_a_quality_comes_back_from_more_bits_than_any_level_drops(decompressor: Decompressor) -> None:
+    """Work in two passes, and several entries fit the first line point, so that its sibling has to tell."""
+    found = decompressor.recover_quality(PROOF.plot_id, 23, truncate_twice(PROOF.xs[:8], 23), PROOF.challenge)
+    assert found.chain == PROOF.xs[:4]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("bits", [23, 24])
+def test_a_proof_comes_back_from_more_bits_than_any_level_drops(bits: int) -> None:
+    together = Decompressor(threads=2)
+    line_points = truncate(PROOF.xs, bits)
+    assert together.recover_proof(PROOF.plot_id, bits, line_points, PROOF.challenge) == PROOF.xs
+    together.close()
+
+
 def test_the_last_bit_of_the_challenge_picks_the_smaller_or_larger_line_point() -> None:
     xs = (5, 9, 7, 8)
     assert encode(7, 8) < encode(5, 9)
