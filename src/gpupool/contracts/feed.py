@@ -5,13 +5,16 @@ as it is, else after ``wait`` seconds with the same revision. A follower keeps i
 a partial or failed read is not news.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
 from gpupool.contracts.base import Id, Message, Name
 from gpupool.fleet.endpoints import EndpointHealth
 from gpupool.fleet.workloads import Protocol
+
+FOLLOWER_HEADER: Final = "X-Gpupool-Follower"
+"""``protocol.machine`` of who follows the feed: control notices when it stops asking."""
 
 
 class FeedWorkload(Message):

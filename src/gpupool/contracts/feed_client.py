@@ -8,6 +8,7 @@ restarted control, whose revisions may begin anew, answers at once instead of ho
 import asyncio
 import json
 import random
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ import aiohttp
 import structlog
 from pydantic import ValidationError
 
-from gpupool.contracts.feed import EndpointsView
+from gpupool.contracts.feed import FOLLOWER_HEADER, EndpointsView
 from gpupool.contracts.problems import error_of
 from gpupool.core.errors import EnvironmentProblemError, GpupoolError, UnavailableError
 from gpupool.fleet.workloads import Protocol
@@ -69,6 +70,7 @@ class FeedFollower:
         self._token_file = token_file
         self._on_view = on_view
         self._wait_seconds = wait_seconds
+        self._follower = f"{protocol}.{socket.gethostname()[:70]}"
         self._backoff = backoff or Backoff()
         self._ready = asyncio.Event()
         self._failures = 0
@@ -112,7 +114,7 @@ class FeedFollower:
         parameters = {"protocol": str(self._protocol)}
         if self.view is not None and not self._failures:
             parameters |= {"after": str(self.view.revision), "wait": f"{self._wait_seconds:g}"}
-        headers = {"Authorization": f"Bearer {self._token()}"}
+        headers = {"Authorization": f"Bearer {self._token()}", FOLLOWER_HEADER: self._follower}
         try:
             async with session.get(
                 self._url, params=parameters, headers=headers, allow_redirects=False

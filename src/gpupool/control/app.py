@@ -5,6 +5,8 @@ from functools import partial
 from fastapi import FastAPI
 
 from gpupool import __version__
+from gpupool.control.alerts.desk import AlertDesk
+from gpupool.control.alerts.metrics import DeskMetrics
 from gpupool.control.http.boundary import Boundary
 from gpupool.control.http.guard import Guard, Tokens
 from gpupool.control.http.limits import BODY_SECONDS, BodyLimits
@@ -13,11 +15,16 @@ from gpupool.control.http.openapi import ControlApi, operation_id
 from gpupool.control.http.problems import add_problem_handlers
 from gpupool.control.inviting import check_minted
 from gpupool.control.pool import Pool
-from gpupool.control.routes import agent, health, join_tokens, news, nodes, placements, workloads
+from gpupool.control.routes import agent, alerts, health, join_tokens, news, nodes, placements, workloads
 
 
-def build_app(pool: Pool, tokens: Tokens, body_seconds: float = BODY_SECONDS) -> FastAPI:
-    """Return the application that serves ``pool``; a request's body may take ``body_seconds``."""
+def build_app(
+    pool: Pool, tokens: Tokens, body_seconds: float = BODY_SECONDS, desk: AlertDesk | None = None
+) -> FastAPI:
+    """Return the application that serves ``pool``; a request's body may take ``body_seconds``.
+
+    ``desk``: shows its alarms; left out, there is one that looks at nothing.
+    """
     app = ControlApi(
         title="gpupool control",
         version=__version__,
@@ -28,7 +35,9 @@ def build_app(pool: Pool, tokens: Tokens, body_seconds: float = BODY_SECONDS) ->
     )
     app.state.pool = pool
     app.state.metrics = Metrics()
-    for module in (health, nodes, join_tokens, workloads, placements, news, agent):
+    app.state.alerts = desk or AlertDesk(pool)
+    app.state.metrics.registry.register(DeskMetrics(app.state.alerts))
+    for module in (health, nodes, join_tokens, workloads, placements, news, alerts, agent):
         app.include_router(module.router)
     add_problem_handlers(app)
     # The layer added last is the outermost: head limits and errors, then credentials, then the body.

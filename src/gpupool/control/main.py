@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import structlog
 import uvloop
 
+from gpupool.contracts.alert_file import load_alert_file
 from gpupool.control.settings import ControlSettings
 from gpupool.core.clock import SystemClock
 from gpupool.core.errors import ConflictError, StorageError
@@ -76,9 +77,12 @@ async def _serve(settings: ControlSettings, home: Home, listener: socket.socket)
     from gpupool.store.open import open_store, run_migration
 
     where = _database(settings, home)
+    whom_to_tell = load_alert_file(home.root, settings.alert_urls)
     migration = asyncio.create_task(run_migration(where))
     # Loaded while the migration runs in its own process; there are two cores nearly everywhere.
     await asyncio.sleep(0)
+    from gpupool.control.alerts.desk import AlertDesk
+    from gpupool.control.alerts.set_up import desk_of
     from gpupool.control.app import build_app
     from gpupool.control.http.guard import Tokens
     from gpupool.control.joining import forget_sessions
@@ -87,6 +91,7 @@ async def _serve(settings: ControlSettings, home: Home, listener: socket.socket)
     from gpupool.control.serving import ControlServer
     from gpupool.core.sealing import Seal
 
+    desk_settings = desk_of(whom_to_tell, home.data)
     await migration
     seal = Seal.load_or_make(home.seal_key)
     store = await open_store(where, busy_seconds=settings.control_lock_seconds, seal=seal, alone=True)
@@ -98,7 +103,8 @@ async def _serve(settings: ControlSettings, home: Home, listener: socket.socket)
             silence_seconds=settings.control_silence_seconds,
         )
         await forget_sessions(pool)
-        app = build_app(pool, Tokens.load_or_make(home), settings.control_body_seconds)
+        desk = AlertDesk(pool, desk_settings)
+        app = build_app(pool, Tokens.load_or_make(home), settings.control_body_seconds, desk)
         record = ProcessRecord(
             role="control",
             instance_id=pool.instance_id,
@@ -108,12 +114,12 @@ async def _serve(settings: ControlSettings, home: Home, listener: socket.socket)
         )
         server = ControlServer(app, lambda: _announce(record, home.run), settings.control_head_seconds)
         _end_on_signals(server, pool.close)
-        reconciler = asyncio.create_task(supervise(Reconciler(pool)))
+        workers = [asyncio.create_task(supervise(worker)) for worker in (Reconciler(pool), desk)]
         try:
             await server.serve([listener])
         finally:
             pool.close()
-            await reconciler
+            await asyncio.gather(*workers)
             _withdraw(record, home.run)
     finally:
         await store.close()

@@ -22,6 +22,7 @@ from gpupool.control.logdesk import LogDesk
 from gpupool.control.snapshot import Snapshot, load_snapshot
 from gpupool.core import failpoints
 from gpupool.core.clock import Clock
+from gpupool.core.errors import StorageError
 from gpupool.core.ids import new_id
 from gpupool.fleet.events import Event
 from gpupool.fleet.ports.store import Store, Writer
@@ -95,16 +96,23 @@ class Pool:
         self.random = random.Random()
         self.awaited: set[str] = set()
         """Nodes of the last run with live placements, not heard yet: until then the feed is not complete."""
+        self.store_trouble: str | None = None
+        """Why the last change could not be kept; None where it was."""
         self._snapshot: tuple[int, Snapshot] | None = None
         self._loading = asyncio.Lock()
 
     @asynccontextmanager
     async def change(self, by: str | None = None) -> AsyncIterator[Change]:
         """Open a transaction; after its commit wake the waiters, if anything was recorded. ``by``: who asks for it."""
-        async with self.store.write() as writer:
-            change = Change(writer, self.clock.now(), by)
-            yield change
-            change.reach("before")
+        try:
+            async with self.store.write() as writer:
+                change = Change(writer, self.clock.now(), by)
+                yield change
+                change.reach("before")
+        except StorageError as error:
+            self.store_trouble = error.message
+            raise
+        self.store_trouble = None
         change.reach("after")
         if change.last_seq is not None or change.woken:
             self.changes.announce(change.last_seq)

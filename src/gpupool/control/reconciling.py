@@ -6,6 +6,7 @@ step to take does it open a transaction, read again inside it, and take the step
 
 import asyncio
 from dataclasses import replace
+from typing import Protocol
 
 import structlog
 
@@ -187,10 +188,18 @@ async def _explain(change: Change, workload: Workload, step: Explain) -> None:
     await change.emit(kind, workload.id, workload=workload.name, why=step.why)
 
 
-async def supervise(reconciler: Reconciler) -> None:
-    """Keep the reconciler working: log what it dies of and start it again after a pause."""
+class Tireless(Protocol):
+    """Works until the pool closes."""
+
+    async def run(self) -> None:
+        """Work."""
+        ...
+
+
+async def supervise(worker: Tireless) -> None:
+    """Keep the reconciler, or another one, working: log what it dies of and start it again after a pause."""
     while True:
-        task = asyncio.create_task(reconciler.run())
+        task = asyncio.create_task(worker.run())
         try:
             await asyncio.wait({task})
         finally:
@@ -198,5 +207,5 @@ async def supervise(reconciler: Reconciler) -> None:
         error = task.exception()
         if error is None:
             return
-        _LOG.error("reconciler.died", exc_info=error)
+        _LOG.error("worker.died", worker=type(worker).__name__, exc_info=error)
         await asyncio.sleep(_RESTART_PAUSE)

@@ -25,6 +25,8 @@ class ControlSettings(ProcessSettings):
     """How long the body of a request may take."""
     database_url: SecretStr | None = None
     """``postgresql://USER:PASSWORD@HOST/DATABASE`` instead of the SQLite file in the state folder."""
+    alert_urls: SecretStr | None = None
+    """Whom to tell when something dies, besides ``alerts.yaml``: Apprise addresses between blanks."""
     control_lock_seconds: Annotated[float, Field(ge=0, le=600)] = 15.0
     """How long a change waits while another process keeps the database locked."""
 

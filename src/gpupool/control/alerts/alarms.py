@@ -13,7 +13,7 @@ from typing import Final
 from gpupool.control.alerts.rules import RULES, Trouble, Troubles
 from gpupool.fleet.alarms import Alarm, Key
 
-LONGEST_GAP: Final = 30.0
+LONGEST_GAP: Final = 10.0
 """Seconds between two looks; what goes beyond was spent asleep and counts for nothing."""
 
 

@@ -29,6 +29,7 @@ from gpupool.control.alerts.telling import Notice, Pace, Phase, notices, unheard
 from gpupool.control.alerts.wording import note_of
 from gpupool.control.followers import Followers
 from gpupool.control.pool import Pool
+from gpupool.control.snapshot import Snapshot
 from gpupool.core.errors import BusyError, NotFoundError, StorageError
 from gpupool.core.ids import new_id
 from gpupool.fleet.alarms import Alarm, Key, Severity, Silence
@@ -38,7 +39,9 @@ from gpupool.notify.log import LogNotifier
 from gpupool.notify.port import Note, Notifier
 
 LOOK_SECONDS: Final = 2.0
+DISK_SECONDS: Final = 30.0
 KEPT_DELIVERIES: Final = 50
+LOG_ONLY: Final = (("log", LogNotifier(), Severity.WARNING),)
 _LOG = structlog.get_logger(__name__)
 
 
@@ -46,7 +49,7 @@ _LOG = structlog.get_logger(__name__)
 class Desk:
     """What an alert desk is told: whom to tell, and how often."""
 
-    targets: Sequence[tuple[str, Notifier, Severity]] = (("log", LogNotifier(), Severity.WARNING),)
+    targets: Sequence[tuple[str, Notifier, Severity]] = LOG_ONLY
     """Name, adapter and least severity of each."""
     group_seconds: float = 10.0
     distance_seconds: float = 60.0
@@ -76,10 +79,12 @@ class AlertDesk:
         self.silences: list[Silence] = []
         self._saving = Saving(pool)
         self._pace = Pace(self._settings.group_seconds, self._settings.distance_seconds)
-        self._under_way: set[Key] = set()
+        self._under_way: dict[Key, list[Notice]] = {}
+        """Each with the message that tells of it."""
         self._tellings: set[asyncio.Task[None]] = set()
         self._testing = asyncio.Lock()
-        self._unsaved: str | None = None
+        self._disk: Disk | None = None
+        self._disk_seen = -DISK_SECONDS
         self._loaded = False
         self._where = socket.gethostname()
 
@@ -105,15 +110,15 @@ class AlertDesk:
     async def look(self) -> None:
         """Look once: raise and end alarms, keep them, and have told what is due."""
         pool, now, wall = self._pool, self._pool.clock.monotonic(), self._pool.clock.now()
-        failed = await self._refresh()
-        found = dict(store_trouble(failed or self._unsaved))
-        if failed is None:
-            found |= troubles(await self._sight())
+        snapshot, failed = await self._refresh()
+        found = dict(store_trouble(failed or pool.store_trouble))
+        if snapshot is not None:
+            found |= troubles(await self._sight(snapshot))
         changed = self.alarms.look(
             found,
             now,
             wall,
-            judged=lambda key: self._is_judged(key, store_only=failed is not None),
+            judged=lambda key: self._is_judged(key, store_only=snapshot is None),
             raising=now - pool.started > 2 * pool.silence_seconds,
         )
         for alarm in changed:
@@ -124,22 +129,21 @@ class AlertDesk:
         self._tell(now)
         await self._save()
 
-    async def _refresh(self) -> str | None:
-        """Read what others may have changed; return why that failed, None where it did not."""
+    async def _refresh(self) -> tuple[Snapshot | None, str]:
+        """Return the state of the pool, and read what others may have changed; None, and why, where that fails."""
         try:
-            await self._pool.snapshot()
+            snapshot = await self._pool.snapshot()
             async with self._pool.store.read() as reader:
                 self.silences = list(await reader.silences())
                 if not self._loaded:
-                    self.alarms = Alarms(await reader.alarms(), self._settings.rises)
+                    self.alarms = Alarms([*await reader.alarms(), *self.alarms], self._settings.rises)
                     self._loaded = True
         except StorageError as error:
-            return error.message
-        return None
+            return None, error.message
+        return snapshot, ""
 
-    async def _sight(self) -> Sight:
+    async def _sight(self, snapshot: Snapshot) -> Sight:
         links = self._pool.links
-        snapshot = await self._pool.snapshot()
         heard, left = {}, set()
         for node in snapshot.nodes.values():
             if node.state is not NodeState.UNREACHABLE:
@@ -154,8 +158,15 @@ class AlertDesk:
             heard=heard,
             left=frozenset(left),
             quiet=self.followers.quiet(),
-            disk=self._settings.disk(),
+            disk=await self._disk_now(),
         )
+
+    async def _disk_now(self) -> Disk | None:
+        now = self._pool.clock.monotonic()
+        if now - self._disk_seen >= DISK_SECONDS:
+            # A disk of the network may hang.
+            self._disk, self._disk_seen = await asyncio.to_thread(self._settings.disk), now
+        return self._disk
 
     def _lasts(self, key: Key) -> bool:
         alarm = self.alarms.get(key)
@@ -178,7 +189,9 @@ class AlertDesk:
     async def _save(self) -> None:
         wall = self._pool.clock.now()
         expired = [silence for silence in self.silences if silence.until <= wall]
-        self._unsaved = await self._saving.flush(self.alarms, expired)
+        await self._saving.flush(self.alarms, expired)
+        if self._pool.store_trouble is not None:
+            await self._saving.probe()
 
     def _tell(self, now: float) -> None:
         due = notices(
@@ -186,33 +199,43 @@ class AlertDesk:
         )
         if not self._pace.ready(now, waiting=bool(due)):
             return
-        self._under_way |= {notice.alarm.key for notice in due}
+        self._under_way |= dict.fromkeys((notice.alarm.key for notice in due), due)
         task = asyncio.create_task(self._deliver(due), name="telling")
         self._tellings.add(task)
         task.add_done_callback(self._tellings.discard)
 
     async def _deliver(self, due: list[Notice]) -> None:
-        """Post a message to every target that wants it, and note what was told once each has taken it or given up."""
+        """Post a message to every target that wants it, and note what of it was told."""
         posts = []
         for courier, least in self.couriers:
             wanted = [notice for notice in due if least in {notice.alarm.severity, Severity.WARNING}]
             if wanted:
                 posts.append((wanted, courier.post(note_of(wanted, self._where))))
-        taken = [wanted for wanted, post in posts if await post]
-        told = {notice.alarm.key for wanted in taken for notice in wanted}
         asked = {notice.alarm.key for wanted, _ in posts for notice in wanted}
-        wall = self._pool.clock.now()
-        for notice in due:
-            key = notice.alarm.key
-            self._under_way.discard(key)
-            if key in told or key not in asked:
-                if notice.phase is Phase.OVER:
-                    self.alarms.told_over(key)
-                else:
-                    self.alarms.told(key, wall)
-                self._saving.touch(key)
-        self._pace.went(self._pool.clock.monotonic(), taken=bool(taken) or not posts)
+        await self._note_told(due, [notice for notice in due if notice.alarm.key not in asked])
+        somebody = not posts
+        for ended in asyncio.as_completed([_with(wanted, post) for wanted, post in posts]):
+            wanted, taken = await ended
+            if taken:
+                somebody = True
+                await self._note_told(due, wanted)
+        self._under_way = {key: of for key, of in self._under_way.items() if of is not due}
+        self._pace.went(self._pool.clock.monotonic(), taken=somebody)
         await self._save()
+
+    async def _note_told(self, message: list[Notice], told: list[Notice]) -> None:
+        """Note what of a message was told; the first target that takes it counts."""
+        news = [notice for notice in told if self._under_way.get(notice.alarm.key) is message]
+        for notice in news:
+            key = notice.alarm.key
+            del self._under_way[key]
+            if notice.phase is Phase.OVER:
+                self.alarms.told_over(key)
+            else:
+                self.alarms.told(key, self._pool.clock.now())
+            self._saving.touch(key)
+        if news:
+            await self._save()
 
     def _note_delivery(self, done: Delivery) -> None:
         self.deliveries.append(done)
@@ -239,3 +262,7 @@ class AlertDesk:
         )
         async with self._testing:
             return list(await asyncio.gather(*(courier.try_now(note) for courier in chosen)))
+
+
+async def _with(wanted: list[Notice], post: asyncio.Future[bool]) -> tuple[list[Notice], bool]:
+    return wanted, await post

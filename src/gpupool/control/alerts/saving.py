@@ -4,6 +4,7 @@ While the database fails, the desk works on from memory; so even trouble with th
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 import structlog
@@ -11,6 +12,7 @@ import structlog
 from gpupool.control.alerts.alarms import Alarms
 from gpupool.control.pool import Change, Pool
 from gpupool.core.errors import StorageError
+from gpupool.core.ids import new_id
 from gpupool.fleet.alarms import Alarm, Key, Silence
 
 MOST_EVENTS: Final = 1000
@@ -39,7 +41,8 @@ class Saving:
         """Write what has changed, and drop what has expired; return why that failed, None where it did not."""
         if not (self._dirty or self._events or expired):
             return None
-        dirty, events = set(self._dirty), list(self._events)
+        dirty, self._dirty = self._dirty, set()
+        events, self._events = self._events, []
         try:
             async with self._pool.change() as change:
                 for key in dirty:
@@ -49,10 +52,16 @@ class Saving:
                 for kind, subject, data in events:
                     await change.emit(kind, subject, **data)
         except StorageError as error:
+            self._dirty |= dirty
+            self._events = [*events, *self._events][-MOST_EVENTS:]
             return error.message
-        self._dirty -= dirty
-        del self._events[: len(events)]
         return None
+
+    async def probe(self) -> None:
+        """Write something: whether the database takes changes again shows only so."""
+        with suppress(StorageError):
+            async with self._pool.change() as change:
+                await change.writer.first_time("alerts", new_id("ev"))
 
 
 async def _write(change: Change, key: Key, alarm: Alarm | None) -> None:

@@ -2,13 +2,14 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Header, Query
 from pydantic import TypeAdapter
 from starlette.responses import Response
 
 from gpupool.contracts.control import EventView
-from gpupool.contracts.feed import EndpointsView
+from gpupool.contracts.feed import FOLLOWER_HEADER, EndpointsView
 from gpupool.control.feeding import endpoints_view
+from gpupool.control.routes.alerts import DeskHere
 from gpupool.control.routes.paging import JSON, MAX_WAIT, Limit, PoolHere, answer
 from gpupool.control.views import event_view
 from gpupool.fleet.workloads import Protocol
@@ -38,11 +39,18 @@ async def list_events(
 @router.get("/endpoints", tags=["endpoints"], response_model=EndpointsView)
 async def follow_endpoints(
     pool: PoolHere,
+    desk: DeskHere,
     protocol: Annotated[Protocol | None, Query(description="Only of this protocol.")] = None,
     after: Annotated[int | None, Query(ge=0, lt=2**63, description="Revision already seen.")] = None,
     wait: Wait = 0,
+    follower: Annotated[
+        str | None,
+        Header(alias=FOLLOWER_HEADER, max_length=100, description="Who follows the feed, for the alerts."),
+    ] = None,
 ) -> Response:
     """Return everything that can be called: at once when newer than ``after``, else when it is, else after ``wait``."""
+    if follower is not None:
+        desk.followers.heard(follower)
     if after is not None and wait:
         await pool.changes.until(lambda: pool.changes.seq != after, wait)
 
