@@ -170,11 +170,12 @@ def test_harvesters_are_found_by_name_and_what_is_loaded_by_the_kernels_word(tmp
     process(tmp_path, 13, b"grep\0chia_harvester\0", OURS)
     process(tmp_path, 14, b"", "")
     (tmp_path / "self").mkdir()
-    found = {one.pid: (one.library, one.bundled, one.readable) for one in harvesters(tmp_path)}
+    looked = harvesters(Path("/venv"), tmp_path)
+    found = {one.pid: (one.library, one.bundled, one.readable, one.ours) for one in looked}
     assert found == {
-        10: ("/state/my pool/libgpupool_harvester.so", True, True),
-        11: (None, True, True),
-        12: (None, False, False),
+        10: ("/state/my pool/libgpupool_harvester.so", True, True, True),
+        11: (None, True, True, True),
+        12: (None, False, False, False),
     }
 
 
@@ -187,10 +188,10 @@ def test_daemons_without_the_variables_are_found(tmp_path: Path) -> None:
 
 def test_a_harvester_without_the_library_fails_and_an_older_library_is_told() -> None:
     def judged(**values: object) -> Verdict:
-        given: dict[str, object] = {"pid": 1, "user": 0, "readable": True} | values
+        given: dict[str, object] = {"pid": 1, "user": 0, "readable": True, "ours": True} | values
         (finding,) = check_processes(
             [HarvesterProcess(**given)],  # type: ignore[arg-type]
-            {"library": "/new.so"},
+            {"library": "/new.so", "chia": "/venv"},
             "restart",
         )
         return finding.verdict
@@ -199,8 +200,11 @@ def test_a_harvester_without_the_library_fails_and_an_older_library_is_told() ->
     assert judged(library="/new.so (deleted)") is Verdict.WARN
     assert judged() is Verdict.FAIL
     assert judged(readable=False) is Verdict.WARN
-    (none,) = check_processes([], {"library": "/new.so"}, "restart")
+    (none,) = check_processes([], {"library": "/new.so", "chia": "/venv"}, "restart")
     assert none.verdict is Verdict.FAIL
+    stranger = HarvesterProcess(pid=2, user=0, ours=False, readable=True)
+    both = check_processes([stranger], {"library": "/new.so", "chia": "/venv"}, "restart")
+    assert [finding.verdict for finding in both] == [Verdict.FAIL, Verdict.WARN]
 
 
 def test_the_sidecar_is_judged_by_what_stands_behind_it_and_what_was_lost() -> None:

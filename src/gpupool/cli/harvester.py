@@ -121,7 +121,7 @@ def status(chia_root: ChiaRootOption = None, as_json: JsonFlag = False) -> None:
 
     manifest = _installed()
     about, places = manifest.about, _places(manifest.about)
-    processes, view = harvesters(), look(places.socket)
+    processes, view = harvesters(Path(about["chia"])), look(places.socket)
     findings = [
         *_file_findings(manifest),
         *_config_findings(chia_root),
@@ -190,8 +190,9 @@ def remove(yes: YesFlag = False, as_json: JsonFlag = False) -> None:
     if not (yes or (os.isatty(0) and typer.confirm(f"Remove {len(manifest.files)} files?"))):
         typer.echo("Nothing was removed. To do it, run the same command with --yes.", err=True)
         raise typer.Exit(_FAILED)
-    loaded = [process.pid for process in harvesters() if process.library is not None]
     places = _places(manifest.about)
+    mine = {str(places.library), f"{places.library} (deleted)"}
+    loaded = [one.pid for one in harvesters(Path(manifest.about["chia"])) if one.library in mine]
     if loaded:
         removed, left = remove_way_in(manifest, loaded, _restart(manifest.about))
     else:

@@ -22,6 +22,8 @@ class HarvesterProcess:
 
     pid: int
     user: int
+    ours: bool
+    """Whether it is of the Chia that was asked about."""
     readable: bool
     """Whether this user may see what is loaded in it."""
     library: str | None = None
@@ -30,9 +32,12 @@ class HarvesterProcess:
     """Whether chiapos' own decompressor is loaded, as in every harvester that has started its work."""
 
 
-def harvesters(proc: Path = Path("/proc")) -> list[HarvesterProcess]:
-    """Return the harvesters that run here, by pid."""
-    return sorted((found for pid in _pids(proc) if (found := _look(proc / pid))), key=lambda one: one.pid)
+def harvesters(chia: Path, proc: Path = Path("/proc")) -> list[HarvesterProcess]:
+    """Return the harvesters that run here, by pid; ``chia`` is the folder of the Chia that is asked about."""
+    roots = {str(chia), str(chia.resolve())}
+    return sorted(
+        (found for pid in _pids(proc) if (found := _look(proc / pid, roots))), key=lambda one: one.pid
+    )
 
 
 def daemons_without(variable: str, proc: Path = Path("/proc")) -> list[int]:
@@ -61,9 +66,10 @@ def _pids(proc: Path) -> Iterator[str]:
         return
 
 
-def _look(folder: Path) -> HarvesterProcess | None:
+def _look(folder: Path, roots: set[str]) -> HarvesterProcess | None:
     try:
-        words = (folder / "cmdline").read_bytes().replace(b" ", b"\0").split(b"\0")[:_WORDS]
+        given = (folder / "cmdline").read_bytes()
+        words = given.replace(b" ", b"\0").split(b"\0")[:_WORDS]
         user = folder.stat().st_uid
     except OSError:
         return None
@@ -75,14 +81,21 @@ def _look(folder: Path) -> HarvesterProcess | None:
     try:
         maps = (folder / "maps").read_text(errors="replace")
     except OSError:
-        return HarvesterProcess(pid=int(folder.name), user=user, readable=False)
+        ours = _names(os.fsdecode(given), roots)
+        return HarvesterProcess(pid=int(folder.name), user=user, ours=ours, readable=False)
     return HarvesterProcess(
         pid=int(folder.name),
         user=user,
+        ours=_names(os.fsdecode(given), roots) or _names(maps, roots),
         readable=True,
         library=_mapped(maps, LIBRARY_STEM),
         bundled=_mapped(maps, BUNDLED_STEM) is not None,
     )
+
+
+def _names(text: str, roots: set[str]) -> bool:
+    """Tell whether a file below one of ``roots`` is named; a title that a program has given itself names none."""
+    return any(f"{root}/" in text for root in roots)
 
 
 def _mapped(maps: str, stem: str) -> str | None:

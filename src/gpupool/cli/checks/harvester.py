@@ -99,13 +99,19 @@ def _lookups(config: HarvesterConfig) -> Finding:
 
 def check_processes(found: list[HarvesterProcess], about: dict[str, Any], restart: str) -> Iterator[Finding]:
     """Say of each harvester whether the library is really in it."""
-    if not found:
-        yield failed(
-            "harvester", "none runs", "No harvester was found on this machine.", f"Start it: {restart}"
-        )
+    if not any(process.ours for process in found):
+        why = f"No harvester of the Chia in {about['chia']} was found on this machine."
+        yield failed("harvester", "none runs", why, f"Start it: {restart}")
     for process in found:
         name = f"harvester {process.pid}"
-        if not process.readable:
+        if not process.ours and process.library is None:
+            yield warned(
+                name,
+                "of another Chia",
+                f"Its files are not those of {about['chia']}, so it does not use the pool.",
+                "Where that is the one to be used, run `gpupool harvester remove`, then install it with --chia for that one.",
+            )
+        elif not process.readable:
             yield warned(name, "another user's", "What is loaded in it can't be seen.", "Run this as root.")
         elif process.library is None:
             yield failed(
