@@ -1,5 +1,7 @@
 """Threads and cards that were asked for, what start-up prints of them, and what is refused."""
 
+from dataclasses import replace
+
 import pytest
 
 from gpupool.core.errors import InvalidInputError
@@ -117,6 +119,17 @@ def test_cards_that_cannot_be_looked_for_are_told_and_cost_nothing_else() -> Non
     lines = lines_of(found, choices(cuda=("0",)))
     assert "No CUDA cards are used: looking for them ended with signal 11" in lines
     assert "Using Vega (OpenCL)" in lines
+
+
+def test_a_card_that_cuda_cannot_drive_is_told_and_used_through_opencl_where_it_shows() -> None:
+    old = replace(RTX, fault="It needs a compiler. Install it.")
+    told = "NVIDIA GeForce RTX 3070 (CUDA 0) is used through OpenCL: It needs a compiler. Install it."
+    lines = lines_of(Found((old, VEGA, RTX_AGAIN)))
+    assert lines[1:3] == ["[chiapos] Using 0 / 1 CUDA devices", "[chiapos] Using 2 / 2 OpenCL devices"]
+    assert told in lines
+    assert told.replace("is used through OpenCL", "is not used") in lines_of(Found((old, VEGA)))
+    assert not any("compiler" in line for line in lines_of(Found((old, VEGA)), choices(cuda=("0",))))
+    assert not any("compiler" in line for line in lines_of(Found((old, VEGA)), choices(cuda_limit=0)))
 
 
 def test_a_number_of_cards_that_finds_none_is_told() -> None:

@@ -16,6 +16,7 @@ from gpupool.devices.opencl import TYPE_CPU, TYPE_GPU, OpenClProbe
 from gpupool.devices.recovery.choosing import MAKERS, Card, Maker
 from gpupool.devices.recovery.cuda_driver import CudaDriver, load_driver
 from gpupool.devices.recovery.cuda_lane import CudaLane, CudaProgram, cards
+from gpupool.devices.recovery.nvrtc import obstacle
 from gpupool.devices.recovery.opencl_lane import OpenClLane
 from gpupool.devices.recovery.port import Lane
 
@@ -30,9 +31,20 @@ def find_cards(driver: CudaDriver | None = None, makers: Iterable[Maker] = MAKER
 
 def _cuda(driver: CudaDriver | None) -> list[Card]:
     driver = driver or load_driver()
-    found = [] if driver is None else cards(driver)
+    if driver is None:
+        return []
+    version = driver.number("cuDriverGetVersion")
     return [
-        Card("CUDA", card.index, card.name, card.memory_bytes, card.pci_address, card.speed) for card in found
+        Card(
+            "CUDA",
+            card.index,
+            card.name,
+            card.memory_bytes,
+            card.pci_address,
+            card.speed,
+            obstacle(card.capability, version),
+        )
+        for card in cards(driver)
     ]
 
 

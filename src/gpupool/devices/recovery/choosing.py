@@ -23,6 +23,8 @@ class Card:
     pci_address: str | None
     speed: int
     """Processors times MHz: compares cards of one maker and generation, no more."""
+    fault: str | None = None
+    """Why this maker cannot drive it on this machine, in words; None where it can."""
 
     @property
     def id(self) -> str:
@@ -41,12 +43,19 @@ class Wish:
 
 
 def choose(found: Iterable[Card], cuda: Wish, opencl: Wish) -> list[Card]:
-    """Return the cards to use, each once, CUDA's first."""
-    listed = list(found)
+    """Return the cards to use, each once, CUDA's first.
+
+    A card that CUDA cannot drive is left to OpenCL, unless its index in CUDA was asked for.
+    """
+    listed = [card for card in found if card.fault is None or card.index in _listed(card.maker, cuda, opencl)]
     chosen = _fastest([card for card in listed if card.maker == "CUDA"], cuda)
     taken = {card.pci_address for card in chosen if card.pci_address}
     others = [card for card in listed if card.maker == "OpenCL" and card.pci_address not in taken]
     return chosen + _fastest(others, opencl)
+
+
+def _listed(maker: Maker, cuda: Wish, opencl: Wish) -> tuple[int, ...]:
+    return (cuda if maker == "CUDA" else opencl).indexes
 
 
 def _fastest(found: Sequence[Card], wish: Wish) -> list[Card]:

@@ -42,6 +42,16 @@ def generation_for(capability: tuple[int, int], driver: int) -> int:
     return generation
 
 
+def obstacle(capability: tuple[int, int], driver: int) -> str | None:
+    """Return why a card of ``capability`` cannot be used through CUDA under ``driver``; None where it can."""
+    try:
+        generation = generation_for(capability, driver)
+        _installed(generation)
+    except DeviceFaultError as error:
+        return f"{error.message} {error.remedy}"
+    return None
+
+
 def compile_cubin(source: str, capability: tuple[int, int], generation: int) -> tuple[bytes, str]:
     """Return machine code for cards of ``capability`` and what the compiler reports (registers, spills).
 
@@ -89,6 +99,16 @@ def _check(library: Any, code: int) -> None:
 
 @cache
 def _library(generation: int) -> Any:
+    library, others = _installed(generation)
+    # Its helper library lies beside it, where the loader does not look by itself.
+    for path in others:
+        if path.name.startswith("libnvrtc-builtins"):
+            ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+    return ctypes.CDLL(str(library))
+
+
+def _installed(generation: int) -> tuple[Path, list[Path]]:
+    """Return the compiler's library and all files of its package; raises CompilerMissingError."""
     package = PACKAGES[generation]
     try:
         paths = [Path(str(path.locate())) for path in files(package) or ()]
@@ -98,13 +118,9 @@ def _library(generation: int) -> Any:
     if library is None:
         raise CompilerMissingError(
             f"This card needs NVIDIA's compiler of CUDA {generation}, which is not installed.",
-            remedy=f"pip install {package}, or use the card through OpenCL.",
+            remedy=f"Install it (pip install {package}), or use the card through OpenCL.",
         )
-    # Its helper library lies beside it, where the loader does not look by itself.
-    for path in paths:
-        if path.name.startswith("libnvrtc-builtins"):
-            ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
-    return ctypes.CDLL(str(library))
+    return library, paths
 
 
 def _main_library(paths: Iterable[Path], generation: int) -> Path | None:

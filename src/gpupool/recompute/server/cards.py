@@ -169,10 +169,23 @@ def use_cards(choices: CardChoices, found: Found) -> list[Card]:
 def notices(choices: CardChoices, found: Found) -> list[str]:
     """Return a line for each maker whose cards were asked for or should be there, and are not used."""
     lines = [f"No {maker} cards are used: {why}" for maker, why in found.faults]
+    lines += _undriven(choices, found)
     for choice in (choices.cuda, choices.opencl):
         failed = choice.maker in dict(found.faults)
         if choice.limit and not choice.indexes and not failed and not found.names(choice.maker):
             lines.append(
                 f"No {choice.maker} card was found, and {_FLAGS[choice.maker][0]} {choice.limit} asks for some"
             )
+    return lines
+
+
+def _undriven(choices: CardChoices, found: Found) -> list[str]:
+    """Return a line for each card that its maker shows and cannot drive, where nobody listed it."""
+    used = {card.pci_address for card in use_cards(choices, found) if card.pci_address}
+    lines = []
+    for card in found.cards:
+        choice = choices.cuda if card.maker == "CUDA" else choices.opencl
+        if card.fault is not None and choice.limit != 0 and not choice.indexes:
+            instead = "is used through OpenCL" if card.pci_address in used else "is not used"
+            lines.append(f"{card.name} ({card.maker} {card.index}) {instead}: {card.fault}")
     return lines
