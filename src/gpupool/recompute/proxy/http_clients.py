@@ -24,6 +24,7 @@ MOST_QUEUED: Final = 16
 MOST_DEADLINE_SECONDS: Final = 600.0
 LONGEST_ID: Final = 64
 _LARGE_BODY: Final = f"The body is larger than {BODY_LIMIT} bytes."
+_LARGE_HEAD: Final = f"The head is larger than {HEAD_LIMIT} bytes."
 _ID_CHARACTERS: Final = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
 log = structlog.get_logger(__name__)
 
@@ -34,7 +35,7 @@ class HttpRequest:
     __slots__ = ("body", "headers", "keep_alive", "method", "target")
 
     def __init__(
-        self, method: bytes, target: bytes, headers: dict[bytes, bytes], body: bytes, *, keep_alive: bool
+        self, method: bytes, target: bytes, headers: dict[bytes, bytes], body: bytes, keep_alive: bool
     ) -> None:
         self.method = method
         self.target = target
@@ -73,13 +74,13 @@ class HttpClient(Client):
 
     def data_received(self, data: bytes) -> None:
         """Parse; what is no HTTP, or too large, is refused and the connection closed."""
-        if not self.partial and self.exchange is None:
+        if self.exchange is None and not self.partial:
             self.since, self.partial = self.core.clock(), True
         self._arrived += len(data)
         try:
             self._parser.feed_data(data)
-            if self._arrived > HEAD_LIMIT and self.partial:
-                self._limit_unfinished()
+            if self.partial:
+                self._look_at_unfinished()
         except RequestTooLargeError as error:
             self._refuse(413, "too_large", str(error))
         except httptools.HttpParserUpgrade:
@@ -94,37 +95,33 @@ class HttpClient(Client):
     # -- what the parser tells -------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        """Note that part of a request is here, also while an earlier one is under way."""
+        """Note that part of a request is here, also behind a whole one."""
         self.partial = True
 
     def on_headers_complete(self) -> None:
-        """Let a client that asks first send its body; refuse one that is announced too large before it comes."""
+        """Take the headers."""
         fields = self._fields
-        headers = self._headers = dict(zip(map(bytes.lower, fields), fields.values(), strict=True))
         if self._arrived > HEAD_LIMIT:
             self._limit_head()
-        length = headers.get(b"content-length", b"")
-        if len(length) > 4 and length.isdigit() and (len(length) > 9 or int(length) > BODY_LIMIT):
-            raise RequestTooLargeError(_LARGE_BODY)
-        if b"expect" in headers and headers[b"expect"].lower() == b"100-continue":
-            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        self._headers = dict(zip(map(bytes.lower, fields), fields.values(), strict=True))
 
     def on_message_complete(self) -> None:
         """Answer, or queue behind the one under way."""
-        parser, body = self._parser, b"".join(self._body)
-        if len(body) > BODY_LIMIT:
-            raise RequestTooLargeError(_LARGE_BODY)
+        parser, target, body = self._parser, self._target, self._body
         request = HttpRequest(
             parser.get_method(),
-            b"".join(self._target),
+            b"".join(target),
             self._headers or {},
-            body,
-            keep_alive=parser.should_keep_alive(),
+            b"".join(body),
+            parser.should_keep_alive(),
         )
-        self._target.clear()
+        if len(request.body) > BODY_LIMIT:
+            raise RequestTooLargeError(_LARGE_BODY)
+        target.clear()
         self._fields.clear()
-        self._body.clear()
-        self._headers, self._arrived, self.partial = None, 0, False
+        body.clear()
+        self._arrived, self.partial = 0, False
+        self._headers = None
         if self.exchange is None and not self._queue:
             self._answer(request)
         elif len(self._queue) >= MOST_QUEUED:
@@ -132,18 +129,25 @@ class HttpClient(Client):
         else:
             self._queue.append(request)
 
-    def _limit_head(self) -> None:
-        size = sum(map(len, self._target)) + sum(
-            len(name) + len(value) + 4 for name, value in self._fields.items()
-        )
-        if size > HEAD_LIMIT:
-            raise RequestTooLargeError(f"The head is larger than {HEAD_LIMIT} bytes.")
-
-    def _limit_unfinished(self) -> None:
-        if self._headers is None:
-            raise RequestTooLargeError(f"The head is larger than {HEAD_LIMIT} bytes.")
-        if self._arrived > HEAD_LIMIT + BODY_LIMIT:
+    def _look_at_unfinished(self) -> None:
+        """Refuse what is too large already; let a client that asks first send its body."""
+        headers = self._headers
+        if headers is None:
+            if self._arrived > HEAD_LIMIT:
+                raise RequestTooLargeError(_LARGE_HEAD)
+            return
+        length = headers.get(b"content-length", b"")
+        announced = length.isdigit() and (len(length) > 9 or int(length) > BODY_LIMIT)
+        if announced or self._arrived > HEAD_LIMIT + BODY_LIMIT:
             raise RequestTooLargeError(_LARGE_BODY)
+        if headers.pop(b"expect", b"").lower() == b"100-continue":
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def _limit_head(self) -> None:
+        fields = self._fields.items()
+        size = sum(map(len, self._target)) + sum(len(name) + len(value) + 4 for name, value in fields)
+        if size > HEAD_LIMIT:
+            raise RequestTooLargeError(_LARGE_HEAD)
 
     # -- answering -------------------------------------------------------------------------------------------
 
@@ -172,44 +176,38 @@ class HttpClient(Client):
 
     def _forward(self, request: HttpRequest, path: bytes) -> None:
         core, headers = self.core, request.headers
-        now, request_id = core.clock(), self._request_id(headers)
-        if SHIM_HEADER in headers and not core.tallies.shim(self.peer, headers[SHIM_HEADER], now):
-            log.warning("shim_report_ignored", client=self.peer, given=headers[SHIM_HEADER][:100])
-        seconds: float | None = core.settings.deadline_seconds
+        now, given = core.clock(), headers.get(b"x-request-id")
+        request_id = (given and _request_id(given)) or core.next_id()
+        seconds = core.settings.deadline_seconds
         if b"x-deadline-ms" in headers:
             seconds = _deadline_seconds(headers[b"x-deadline-ms"])
-        refusal: bytes | None = None
-        if seconds is None:
-            refusal = problem(
-                400, "invalid_input", "X-Deadline-Ms is not a number of milliseconds.", request_id
-            )
-        elif b"x-gpupool-proxy" in headers and core.instance_name in headers[b"x-gpupool-proxy"]:
-            refusal = problem(508, "loop", "This request has passed this proxy before.", request_id)
-        elif not core.http.has_nodes and not core.directory.may_carry(Kind.HTTP):
-            core.tallies.refused(self.peer, now)
-            refusal = problem(503, "unavailable", "This proxy has no server that speaks HTTP.", request_id)
-        if refusal is not None or seconds is None:
-            self._write(refusal or b"")
-            return
-        exchange = HttpExchange(
-            self,
-            request_id,
-            now,
-            now + seconds,
-            path,
-            headers,
-            request.body,
-            core.instance_name,
-            pass_token=not core.border.has_tokens,
+        if SHIM_HEADER in headers and not core.tallies.shim(self.peer, headers[SHIM_HEADER], now):
+            log.warning("shim_report_ignored", client=self.peer, given=headers[SHIM_HEADER][:100])
+        if seconds < 0 or b"x-gpupool-proxy" in headers or not core.http.has_nodes:
+            refusal = self._refusal(headers, request_id, seconds, now)
+            if refusal is not None:
+                self._write(refusal)
+                return
+        token = None if core.border.has_tokens else headers.get(b"authorization")
+        self.exchange = exchange = HttpExchange(
+            self, request_id, now, now + seconds, path, headers, request.body, core.instance_name, token
         )
-        self.exchange = exchange
         core.http.submit(exchange)
 
-    def _request_id(self, headers: dict[bytes, bytes]) -> str:
-        given = headers.get(b"x-request-id")
-        if given and len(given) <= LONGEST_ID and not given.translate(None, _ID_CHARACTERS):
-            return given.decode("ascii")
-        return self.core.next_id()
+    def _refusal(
+        self, headers: dict[bytes, bytes], request_id: str, seconds: float, now: float
+    ) -> bytes | None:
+        core = self.core
+        if seconds < 0:
+            detail = "X-Deadline-Ms is not a number of milliseconds."
+            return problem(400, "invalid_input", detail, request_id)
+        if core.instance_name in headers.get(b"x-gpupool-proxy", b""):
+            return problem(508, "loop", "This request has passed this proxy before.", request_id)
+        if not core.directory.may_carry(Kind.HTTP):
+            core.tallies.refused(self.peer, now)
+            detail = "This proxy has no server that speaks HTTP."
+            return problem(503, "unavailable", detail, request_id)
+        return None
 
     def reply(self, exchange: Exchange, answer: bytes) -> None:
         """Send the answer and go on with what came meanwhile."""
@@ -255,8 +253,15 @@ class RequestTooLargeError(Exception):
     """A request passes one of the limits."""
 
 
-def _deadline_seconds(given: bytes) -> float | None:
-    """Return the time a client gives; None where it is no number."""
-    if not given.isdigit() or len(given) > 9:
+def _request_id(given: bytes) -> str | None:
+    """Return the id a client gives; None where it is none that a log could hold."""
+    if len(given) > LONGEST_ID or given.translate(None, _ID_CHARACTERS):
         return None
+    return given.decode("ascii")
+
+
+def _deadline_seconds(given: bytes) -> float:
+    """Return the time a client gives; less than zero where it is no number."""
+    if not given.isdigit() or len(given) > 9:
+        return -1.0
     return min(int(given) / 1000, MOST_DEADLINE_SECONDS)

@@ -25,11 +25,10 @@ _STATUS_LINES: Final = {status: f"{status} {phrase}".encode() for status, phrase
 _LEVEL: Final = re.compile(rb'"(?:level|bits)"\s*:\s*(\d{1,3})')
 _DIGITS: Final = b"0123456789abcdefABCDEF"
 _OPENINGS: Final = {
-    f'{{"{name}":{space}['.encode(): (name, f'",{space}"'.encode() * (count - 1))
-    for _, name, count in QUESTION_PATHS.values()
-    for space in ("", " ")
+    path: {f'{{"{name}":{gap}['.encode(): f'",{gap}"'.encode() * (count - 1) for gap in ("", " ")}
+    for path, (_, name, count) in QUESTION_PATHS.items()
 }
-"""How an answer may begin -> the field, and what stands between its numbers."""
+"""Path -> how an answer may begin -> what stands between its numbers then."""
 _ENDINGS: Final = frozenset(
     [b"}"]
     + [
@@ -64,10 +63,9 @@ class HttpExchange(Exchange):
         headers: dict[bytes, bytes],
         body: bytes,
         instance: bytes,
-        *,
-        pass_token: bool = True,
+        token: bytes | None,
     ) -> None:
-        """``instance``: this proxy's id; ``pass_token``: the client's token is meant for the servers, not for this."""
+        """``instance``: this proxy's id; ``token``: what the client brought for the servers, not for this proxy."""
         level = _LEVEL.search(body)
         measure = f"{QUESTION_PATHS[path][0]}/{level[1].decode() if level else '?'}"
         Exchange.__init__(self, asker, request_id, started, deadline, measure)
@@ -75,7 +73,7 @@ class HttpExchange(Exchange):
         self._body = body
         self._headers = headers
         self._instance = instance
-        self._authorization = headers.get(b"authorization") if pass_token else None
+        self._authorization = token
 
     def encode(self, now: float, authorization: bytes = b"") -> bytes:
         """Return the request with the time that is left."""
@@ -181,7 +179,7 @@ class HttpExchange(Exchange):
         _, name, count = QUESTION_PATHS[self._path]
         if reply.headers.get(b"content-type", b"").startswith(b"application/octet-stream"):
             return len(reply.body) in {count * 4, count * 8}
-        if _is_usual(name, reply.body):
+        if _is_usual(self._path, reply.body):
             return True
         try:
             fields = json.loads(reply.body)
@@ -191,11 +189,11 @@ class HttpExchange(Exchange):
         return isinstance(numbers, list) and len(numbers) == count and set(map(type, numbers)) == {str}
 
 
-def _is_usual(name: str, body: bytes) -> bool:
+def _is_usual(path: bytes, body: bytes) -> bool:
     """Tell whether an answer is written as our servers do: its shape is known without a reader of JSON then.
 
     What is left of the numbers without their digits must be what stands between so many of them.
     """
-    first, last = body.find(b'["'), body.find(b'"]')
-    found = name, body[first + 2 : last].translate(None, _DIGITS)
-    return _OPENINGS.get(body[: first + 1]) == found and body[last + 2 :] in _ENDINGS
+    first, last = body.find(b'["') + 1, body.find(b'"]')
+    gaps = _OPENINGS[path].get(body[:first])
+    return gaps == body[first + 1 : last].translate(None, _DIGITS) and body[last + 2 :] in _ENDINGS
