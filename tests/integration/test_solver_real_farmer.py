@@ -135,7 +135,9 @@ async def test_every_partial_proof_is_answered_though_workers_die_and_the_farmer
             assert await running_still.ended() == 0
 
 
-async def test_the_farmer_of_2_7_5_as_it_is_takes_no_answer_of_any_solver(tmp_path: Path) -> None:
+async def test_the_farmer_of_2_7_5_as_it_is_takes_no_answer_of_any_solver(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A fault of that release; where this fails, a newer one has mended it, and docs/how-to/v2-solver-pool.md changes."""
 
     async def any_proof(_: SolutionRequest) -> bytes:
@@ -149,5 +151,6 @@ async def test_the_farmer_of_2_7_5_as_it_is_takes_no_answer_of_any_solver(tmp_pa
         stock.ask(0, 1)
         await stock.program.says("missing 1 required positional argument: 'peer'")
         await eventually(lambda: not standing.front.farmers.connected)
+        assert "answer_not_taken" in capsys.readouterr().out
         assert (await attachment.look()).connected_now
         assert stock.proofs == {}

@@ -26,6 +26,8 @@ HEARTBEAT_SECONDS: Final = 30.0
 MOST_CONNECTIONS: Final = 256
 MOST_OF_ONE: Final = 8
 """Connections with one node id: a farmer that lost one, or several that share a certificate."""
+REFUSAL_SECONDS: Final = 1.0
+"""A connection that ends so soon after an answer ended because of it."""
 KEPT_SECONDS: Final = 20.0
 """For which an answer waits for a farmer that has gone; it is of no use later."""
 MOST_QUESTIONS: Final = 64
@@ -50,6 +52,7 @@ class Farmer:
     waiting: int = 0
     """Its questions that are not answered yet."""
     answered: int = 0
+    answered_at: float = float("-inf")
 
     @property
     def name(self) -> str:
@@ -101,6 +104,7 @@ class Farmers:
             await self._listen(farmer, take)
         finally:
             self.connected.remove(farmer)
+            self._tell_if_refused(farmer)
             log.info("farmer_left", farmer=farmer.name, answered=farmer.answered, waiting=farmer.waiting)
 
     async def answer(self, farmer: Farmer, asked: Message, solution: Solution) -> bool:
@@ -111,8 +115,7 @@ class Farmers:
         message = Message(Kind.SOLUTION, asked.number, solution.encode())
         same = [other for other in self.connected if other.node_id == farmer.node_id and other is not farmer]
         for receiver in (farmer, *reversed(same)):
-            if await receiver.send(message):
-                receiver.answered += 1
+            if await self._send(receiver, message):
                 return True
         self._forget()
         if len(self.kept) < MOST_CONNECTIONS:
@@ -126,13 +129,30 @@ class Farmers:
             return_exceptions=True,
         )
 
+    def _tell_if_refused(self, farmer: Farmer) -> None:
+        """Say so where a farmer breaks off over an answer, since it says nothing itself."""
+        if self.clock() - farmer.answered_at < REFUSAL_SECONDS:
+            log.error(
+                "answer_not_taken",
+                farmer=farmer.name,
+                software=farmer.software,
+                what_to_do="The farmer ended the connection as soon as it was answered. Chia 2.7.5 does that with every"
+                " solver, by a fault of its own: look for solution_response() in its debug.log, and take a later release.",
+            )
+
     async def _hand_over(self, farmer: Farmer) -> None:
         """Send what was found while a farmer was away."""
         self._forget()
         for entry in [entry for entry in self.kept if entry[0] == farmer.node_id]:
-            if await farmer.send(entry[1]):
-                farmer.answered += 1
+            if await self._send(farmer, entry[1]):
                 self.kept.remove(entry)
+
+    async def _send(self, farmer: Farmer, answer: Message) -> bool:
+        if not await farmer.send(answer):
+            return False
+        farmer.answered += 1
+        farmer.answered_at = self.clock()
+        return True
 
     def _forget(self) -> None:
         now = self.clock()
