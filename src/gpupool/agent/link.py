@@ -10,7 +10,7 @@ import secrets
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
@@ -53,6 +53,18 @@ class SessionForgottenError(ConflictError):
     code = "session_forgotten"
 
 
+class Watch(Protocol):
+    """Hears whether control is reached."""
+
+    def heard(self) -> None:
+        """Control has taken a report."""
+        ...
+
+    def lost(self, why: str) -> None:
+        """Control was not reached."""
+        ...
+
+
 class Link:
     """Keeps one node linked to control."""
 
@@ -63,8 +75,11 @@ class Link:
         worker: Worker,
         heartbeat: float = HEARTBEAT_SECONDS,
         clock: Callable[[], float] = time.monotonic,
+        watch: Watch | None = None,
     ) -> None:
+        """``watch`` hears whether control is reached."""
         self._settings = settings
+        self._watch = watch
         self._client = client
         self._worker = worker
         self._heartbeat = heartbeat
@@ -86,6 +101,8 @@ class Link:
                 await self._end_work(error)
             except GpupoolError as error:
                 _log.warning("link broken", code=error.code, error=error.message, remedy=error.remedy)
+                if self._watch is not None:
+                    self._watch.lost(error.message)
             except Exception:  # noqa: BLE001 - the one supervisor: a fault in here must not end what runs on this node
                 _log.exception("link failed")
             self._session = None
@@ -239,6 +256,8 @@ class Link:
                     raise
                 await asyncio.sleep(COALESCE_SECONDS * 4**attempt)
             else:
+                if self._watch is not None:
+                    self._watch.heard()
                 if not reply.session_known and not report.complete:
                     raise SessionForgottenError(remedy="The agent connects anew and tells everything again.")
                 return

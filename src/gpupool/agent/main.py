@@ -13,17 +13,21 @@ import structlog
 
 from gpupool.agent.backoff import Backoff
 from gpupool.agent.client import ControlClient
+from gpupool.agent.deadman import DeadMan
 from gpupool.agent.inventory import Inventory, read_inventory
 from gpupool.agent.journal import Journal
 from gpupool.agent.link import Link
 from gpupool.agent.settings import AgentSettings
 from gpupool.agent.worker import Worker
+from gpupool.contracts.alert_file import AlertFile, load_alert_file
 from gpupool.core.errors import ConflictError, EnvironmentProblemError, InvalidInputError
 from gpupool.core.ids import new_id
 from gpupool.core.keys import SigningKey
 from gpupool.core.ports import port_is_free
 from gpupool.core.processes import identify_self
 from gpupool.core.records import ProcessRecord
+from gpupool.notify.courier import Courier
+from gpupool.notify.opening import open_notifier
 from gpupool.runtimes.process.confinement import Confinement, look
 from gpupool.runtimes.process.runtime import ProcessRuntime
 
@@ -39,8 +43,9 @@ def run_agent(settings: AgentSettings) -> None:
     """
     _check_listen_host(settings.listen_host)
     home = settings.folders.prepare()
+    alerts = load_alert_file(home.root, settings.alert_urls)
     with _sole_agent(home.agent / "agent.lock"), _recorded(settings):
-        asyncio.run(_run(settings))
+        asyncio.run(_run(settings, alerts))
 
 
 def _check_listen_host(host: str) -> None:
@@ -54,7 +59,7 @@ def _check_listen_host(host: str) -> None:
         ) from error
 
 
-async def _run(settings: AgentSettings) -> None:
+async def _run(settings: AgentSettings, alerts: AlertFile) -> None:
     home = settings.folders
     stop, hurry = _signals()
     inventory = await _inventory(settings, stop)
@@ -67,18 +72,42 @@ async def _run(settings: AgentSettings) -> None:
     try:
         await worker.resume()
         async with ControlClient(settings.control_url, key) as client:
-            link = Link(settings, client, worker, settings.heartbeat_seconds)
+            watch = _dead_man(settings, alerts)
+            link = Link(settings, client, worker, settings.heartbeat_seconds, watch=watch)
             linked = asyncio.create_task(link.run(), name="link")
+            watching = asyncio.create_task(_watch(watch), name="dead man's switch")
             await stop.wait()
             _log.info("stopping")
+            watching.cancel()
             await worker.leave(settings.stop_grace_seconds, hurry)
             linked.cancel()
-            with suppress(asyncio.CancelledError):
-                await linked
+            await asyncio.gather(linked, watching, return_exceptions=True)
             await link.say_goodbye()
     finally:
         await worker.close()
     _log.info("stopped")
+
+
+def _dead_man(settings: AgentSettings, alerts: AlertFile) -> DeadMan | None:
+    """Return what tells of control's death; None where nobody is to be told."""
+    couriers = [
+        Courier(target.name, open_notifier(**target.way()), on_delivery=lambda done: None)
+        for target in alerts.targets
+    ]
+    if not couriers:
+        return None
+    return DeadMan(
+        settings.control_url,
+        settings.node_name,
+        60 * alerts.control_silent_minutes,
+        couriers,
+        settings.folders.agent / "deadman.json",
+    )
+
+
+async def _watch(watch: DeadMan | None) -> None:
+    if watch is not None:
+        await watch.run()
 
 
 @contextmanager

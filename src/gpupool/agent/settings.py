@@ -50,6 +50,8 @@ class AgentSettings(ProcessSettings):
     """How often the agent says that it lives when it has nothing else to say; well below control's silence limit."""
     retry_seconds: Annotated[float, Field(gt=0, le=MOST_SECONDS)] = MOST_SECONDS
     """The longest pause between two attempts to reach control; many agents on one control need a long one."""
+    alert_urls: SecretStr | None = None
+    """Whom to tell when control dies, besides ``alerts.yaml``: Apprise addresses between blanks."""
     stop_grace_seconds: Annotated[float, Field(ge=0, le=600)] = 10.0
     """The longest grace that a workload gets when the agent itself is told to stop."""
 

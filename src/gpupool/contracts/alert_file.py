@@ -6,7 +6,7 @@ It holds secrets (the addresses of chats), so only its owner may read it, and no
 import os
 import stat
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, TypedDict
 
 from pydantic import Field, SecretStr, StringConstraints, ValidationError, model_validator
 
@@ -18,6 +18,14 @@ from gpupool.core.errors import EnvironmentProblemError, InvalidInputError
 FILE_NAME: Final = "alerts.yaml"
 MOST_TARGETS: Final = 20
 _Seconds = Annotated[float, Field(ge=0, le=86_400)]
+
+
+class Way(TypedDict):
+    """One of these is given."""
+
+    apprise: str | None
+    command: Path | None
+    url: str | None
 
 
 class Target(Input):
@@ -32,6 +40,14 @@ class Target(Input):
     """An address that takes JSON by POST: https, or http on this machine."""
     least: Literal["warning", "critical"] = "warning"
     """What is less severe is not sent here."""
+
+    def way(self) -> Way:
+        """Return the one way to tell it, in clear."""
+        return {
+            "apprise": self.apprise.get_secret_value() if self.apprise else None,
+            "command": self.command,
+            "url": self.url.get_secret_value() if self.url else None,
+        }
 
     @model_validator(mode="after")
     def _one_way(self) -> "Target":

@@ -5,13 +5,12 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
-from gpupool.contracts.alert_file import FILE_NAME, AlertFile, Target
+from gpupool.contracts.alert_file import FILE_NAME, AlertFile
 from gpupool.control.alerts.desk import LOG_ONLY, Desk
 from gpupool.control.alerts.rules import RULES, Disk
 from gpupool.core.errors import InvalidInputError
 from gpupool.fleet.alarms import Severity
 from gpupool.notify.opening import open_notifier
-from gpupool.notify.port import Notifier
 
 
 def desk_of(file: AlertFile, data: Path) -> Desk:
@@ -25,7 +24,9 @@ def desk_of(file: AlertFile, data: Path) -> Desk:
             f"{FILE_NAME}: holds: there is no rule {', '.join(unknown)}.",
             remedy=f"The rules are: {', '.join(RULES)}.",
         )
-    targets = [(target.name, _notifier(target), Severity(target.least)) for target in file.targets]
+    targets = [
+        (target.name, open_notifier(**target.way()), Severity(target.least)) for target in file.targets
+    ]
     return Desk(
         targets=targets or LOG_ONLY,
         group_seconds=file.group_seconds,
@@ -33,14 +34,6 @@ def desk_of(file: AlertFile, data: Path) -> Desk:
         repeat=timedelta(hours=file.repeat_hours),
         rises=file.holds,
         disk=_disk(data),
-    )
-
-
-def _notifier(target: Target) -> Notifier:
-    return open_notifier(
-        apprise=target.apprise.get_secret_value() if target.apprise else None,
-        command=target.command,
-        url=target.url.get_secret_value() if target.url else None,
     )
 
 
