@@ -59,14 +59,21 @@ def next_step(snapshot: Snapshot, workload: Workload, strategy: Strategy, now: d
     ]
     settled = [placement for placement in staying if placement not in old and placement not in moving]
     if len(settled) > wanted:
-        return Drain(settled[0], "deleted" if workload.deleted else f"{wanted} wanted")
+        surplus = min(settled, key=_serves)
+        return Drain(surplus, "deleted" if workload.deleted else f"{wanted} wanted")
     active = sum(placement.state is PlacementState.ACTIVE for placement in settled)
-    replaced = [*moving, *old]
+    replaced = [*reversed(old), *reversed(moving)]
     if len(replaced) > wanted - active:
-        return Drain(replaced[-1], _why_drained(snapshot, workload, replaced[-1]))
+        first = min(replaced, key=_serves)
+        return Drain(first, _why_drained(snapshot, workload, first))
     if len(settled) < wanted:
         return _place(snapshot, workload, strategy, now, old, moving)
     return Explain(None) if workload.why is not None and not workload.backs_off(now) else None
+
+
+def _serves(placement: Placement) -> bool:
+    """Tell what goes last: one that serves now."""
+    return placement.state is PlacementState.ACTIVE
 
 
 def _why_drained(snapshot: Snapshot, workload: Workload, placement: Placement) -> str:
