@@ -71,6 +71,8 @@ class Pool:
         self._tick_at = -NEVER
         self._now: float | None = None
         self._serving = 0
+        self._all_grown = False
+        """Nodes serve, and none of them is held back by its slow start."""
         self._last = -1
         self._stretch, self._slack = 1.0 + self.policy.tie_band, self.policy.tie_floor_s
 
@@ -206,9 +208,11 @@ class Pool:
         if place.finish(ticket, now, outcome, why):
             board = self._boards[kind]
             board.histogram.add(now - ticket.started, now)
-            if place.speeds[kind].unit < 0.9 * board.guess:
+            if place.speeds[kind].unit < 0.9 * board.guess or place.health.starting_at is not None:
                 # The nodes not yet measured look worse than they may be, and would get no turn.
                 self._tick_at = -NEVER
+        elif not place.health.serving:
+            self._tick_at = -NEVER
         if place.listed:
             index = self._places[place.name]
             for board in self._boards.values():
@@ -299,7 +303,9 @@ class Pool:
         self._now = now
         for node in self._nodes:
             node.tick(now)
-        self._serving = sum(node.health.serving for node in self._nodes)
+        serving = [node.health for node in self._nodes if node.health.serving]
+        self._serving = len(serving)
+        self._all_grown = bool(serving) and all(health.starting_at is None for health in serving)
         for board in self._boards.values():
             board.renew(self._nodes, self.policy, now)
 
@@ -309,6 +315,8 @@ class Pool:
         First a serving node that only its slow start holds back; then, if this request has tried all that serve,
         one ejected node at a time: it may have come back, and the request has nothing to lose.
         """
+        if self._all_grown and not exclude:
+            return None
         serving = [node for node in self._nodes if node.health.serving and node.name not in exclude]
         chosen = [node for node in serving if node.has_room]
         if not serving:

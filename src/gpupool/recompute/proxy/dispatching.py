@@ -205,7 +205,8 @@ class Dispatcher:
         elif self._judge is None or not self._check(self._judge, attempt, reply, now):
             self._good(attempt, reply, now, checked=False)
         if self._parked:
-            self.pump(now)
+            # One place is free now.
+            self.pump(now, 1)
 
     def _not_good(self, attempt: Attempt, judgement: Judgement) -> None:
         if judgement is Judgement.BUSY:
@@ -385,8 +386,8 @@ class Dispatcher:
         self._end(exchange, "-", "deadline", now)
         exchange.asker.give_up(exchange, "no server answered in time")
 
-    def pump(self, now: float) -> None:
-        """Let requests that wait for a node go on, oldest first.
+    def pump(self, now: float, most: int = _PUMPED_AT_ONCE) -> None:
+        """Let requests that wait for a node go on, oldest first, ``most`` at once.
 
         One that was sent before and waits for the budget of retries keeps its place and holds up nobody.
         """
@@ -397,9 +398,10 @@ class Dispatcher:
                 continue
             if exchange.tried and now >= exchange.next_round:
                 exchange.tried, exchange.rounds = frozenset(), exchange.rounds + 1
-            name = self._pick(exchange, now)
-            if name is not None:
-                self._try(exchange, self._directory.nodes[name], now)
+            if self._go_on(exchange, now):
+                most -= 1
+                if most == 0:
+                    break
             elif exchange.tried:
                 self._parked.append(exchange)
             elif exchange.tries and self.pool.pick(now, exchange.measure) is not None:
@@ -408,3 +410,15 @@ class Dispatcher:
                 self._parked.appendleft(exchange)
                 break
         self._parked.extendleft(reversed(unpaid))
+
+    def _go_on(self, exchange: Exchange, now: float) -> bool:
+        """Send a request that waited, if some node takes it now."""
+        if not exchange.tries:
+            ticket = self.pool.send(now, exchange.measure)
+            if ticket is not None:
+                self._put(exchange, self._directory.nodes[ticket.node], ticket, now)
+            return ticket is not None
+        name = self._pick(exchange, now)
+        if name is not None:
+            self._try(exchange, self._directory.nodes[name], now)
+        return name is not None
