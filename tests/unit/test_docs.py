@@ -22,6 +22,7 @@ TRANSLATED = [
     "README.md",
     "tutorials/first-pool.md",
     "tutorials/hundred-harvesters.md",
+    "how-to/gpu-pool-for-your-farm.md",
     "how-to/harvester-setup.md",
     "how-to/keep-the-state.md",
     "how-to/measure-a-machine.md",

@@ -82,6 +82,7 @@ def install(
       gpupool harvester install --chia ~/chia-blockchain/venv --servers 192.168.1.10 --yes
 
       sudo gpupool harvester install --method systemd --unit chia-harvester.service --servers 192.168.1.10
+      --chia /home/farmer/chia-blockchain/venv --chia-root /home/farmer/.chia/mainnet
     """
     from gpupool.cli.checks.harvester import check_config, check_fits, check_versions
     from gpupool.cli.harvester_wishes import Wishes, refuse_other_systems
