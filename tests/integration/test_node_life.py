@@ -66,7 +66,8 @@ async def events(pool: LightPool, kind: str) -> list[dict[str, Any]]:
 async def cli(pool: LightPool, *words: str) -> Result:
     """Run a command in a thread of this process, which costs no start of Python."""
     env = {"GPUPOOL_HOME": str(pool.home.root), "GPUPOOL_CONTROL_URL": pool.url}
-    return await asyncio.to_thread(CliRunner().invoke, app, words, input="n\n", env=env)
+    runner = CliRunner()
+    return await asyncio.to_thread(lambda: runner.invoke(app, words, input="n\n", env=env))
 
 
 async def said(pool: LightPool, *words: str) -> str:
