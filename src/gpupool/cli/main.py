@@ -13,6 +13,7 @@ import typer
 from gpupool import __version__
 from gpupool.cli import (
     agent,
+    alerts,
     backup,
     chute,
     control,
@@ -53,6 +54,7 @@ app.add_typer(backup.app, name="database")
 app.add_typer(chute.app, name="chute")
 app.add_typer(node.app, name="node")
 app.add_typer(gpu.app, name="gpu")
+app.add_typer(alerts.app, name="alerts")
 app.add_typer(control.app, name="control")
 app.add_typer(agent.app, name="agent")
 app.add_typer(gateway.app, name="gateway")

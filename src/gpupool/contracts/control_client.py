@@ -11,6 +11,7 @@ from urllib.parse import quote
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
+from gpupool.contracts.alerts import AlertsView, DeliveryView, SilenceView
 from gpupool.contracts.control import (
     DeployReply,
     DeployRequest,
@@ -31,6 +32,8 @@ from gpupool.core.errors import DeadlineError, InvalidInputError, UnavailableErr
 from gpupool.fleet.workloads import Protocol
 
 ANSWER_SECONDS: Final = 30.0
+DELIVERY_SECONDS: Final = 60.0
+"""How long control may take to have a message delivered."""
 CURSOR_HEADER: Final = "X-Next-Cursor"
 """Names where the next page of a list begins."""
 _T = TypeVar("_T")
@@ -167,6 +170,28 @@ class ControlClient:
         return self._get(
             list[EventView], "/v1/events", hold=wait, after=after, limit=limit, wait=wait, subject=subject
         )
+
+    def alerts(self) -> AlertsView:
+        """Return what is wrong, who is told, and how the latest messages went."""
+        return self._get(AlertsView, "/v1/alerts")
+
+    def test_alerts(self, to: str | None = None) -> list[DeliveryView]:
+        """Have a test message sent to one target or all; raise NotFoundError when there is none of that name."""
+        reply = self._send("POST", "/v1/alerts/test", json={"to": to}, hold=DELIVERY_SECONDS)
+        return _parsed(list[DeliveryView], reply)
+
+    def silence(self, pattern: str, seconds: float, why: str, by: str) -> SilenceView:
+        """Have nothing told of some alarms for so long; ``by``: who says so."""
+        body = {"pattern": pattern, "seconds": seconds, "why": why, "by": by}
+        return _parsed(SilenceView, self._send("POST", "/v1/silences", json=body))
+
+    def silences(self) -> list[SilenceView]:
+        """Return the silences in force."""
+        return self._get(list[SilenceView], "/v1/silences")
+
+    def unsilence(self, silence_id: str) -> None:
+        """End a silence; raise NotFoundError when there is none of that id."""
+        self._send("DELETE", f"/v1/silences/{_part(silence_id)}")
 
     def endpoints(self, protocol: Protocol) -> EndpointsView:
         """Return the present view of what can be called."""

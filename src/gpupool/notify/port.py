@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from gpupool.core.errors import UnavailableError
+from gpupool.core.ids import new_id
 
 Tone = Literal["info", "success", "warning", "failure"]
 """How a message is coloured where messages have colours."""
@@ -44,3 +45,13 @@ class Notifier(Protocol):
     async def send(self, note: Note) -> None:
         """Deliver; raise NotDeliveredError, saying why without any secret, where that fails or takes too long."""
         ...
+
+
+def trial_note(where: str) -> Note:
+    """Return a message that only shows that messages arrive; ``where``: what sends it."""
+    return Note(
+        title=f"gpupool {where}: test",
+        text="This is a test of the alerts. Nothing is wrong.",
+        tone="info",
+        facts={"version": 1, "id": new_id("ev"), "test": True, "pool": where, "events": []},
+    )

@@ -31,12 +31,11 @@ from gpupool.control.followers import Followers
 from gpupool.control.pool import Pool
 from gpupool.control.snapshot import Snapshot
 from gpupool.core.errors import BusyError, NotFoundError, StorageError
-from gpupool.core.ids import new_id
 from gpupool.fleet.alarms import Alarm, Key, Severity, Silence
 from gpupool.fleet.nodes import NodeState
 from gpupool.notify.courier import PAUSES, Courier, Delivery, Outcome
 from gpupool.notify.log import LogNotifier
-from gpupool.notify.port import Note, Notifier
+from gpupool.notify.port import Notifier, trial_note
 
 LOOK_SECONDS: Final = 2.0
 DISK_SECONDS: Final = 30.0
@@ -254,12 +253,7 @@ class AlertDesk:
             raise NotFoundError(f"There is no alert target {to!r}.", remedy=f"There are: {names}.")
         if self._testing.locked():
             raise BusyError("The alert targets are being tested already.")
-        note = Note(
-            title=f"gpupool {self._where}: test",
-            text="This is a test of the alerts. Nothing is wrong.",
-            tone="info",
-            facts={"version": 1, "id": new_id("ev"), "test": True, "pool": self._where, "events": []},
-        )
+        note = trial_note(self._where)
         async with self._testing:
             return list(await asyncio.gather(*(courier.try_now(note) for courier in chosen)))
 
