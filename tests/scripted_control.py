@@ -14,7 +14,7 @@ from aiohttp import web
 from gpupool.contracts.agent_link import Command, JoinReply, JoinRequest, PlacementReport, Report, ReportReply
 from gpupool.contracts.problems import MEDIA_TYPE, problem_of
 from gpupool.core import keys
-from gpupool.core.errors import GpupoolError, UnauthorizedError
+from gpupool.core.errors import GpupoolError, NodeRemovedError, UnauthorizedError
 from gpupool.core.tokens import same_secret
 from gpupool.fleet.placements import PlacementState
 
@@ -38,6 +38,8 @@ class ScriptedControl:
         """The next incremental report is answered with session_known False."""
         self.silent = False
         """Accept reports and never answer them."""
+        self.removed = False
+        """The node was removed by a person: whatever its key signs is refused, and so is its token."""
         self._node_id = "node-1"
         self._key = ""
         self._seq = 0
@@ -99,6 +101,8 @@ class ScriptedControl:
         return known.state if known else None
 
     async def _join(self, request: web.Request) -> web.Response:
+        if self.removed:
+            return refuse(NodeRemovedError())
         if not same_secret(request.headers.get("Authorization", ""), f"Bearer {self.token}"):
             return refuse(UnauthorizedError("The join token is not valid."))
         wanted = JoinRequest.model_validate_json(await request.read())
@@ -108,6 +112,8 @@ class ScriptedControl:
 
     async def _verified(self, request: web.Request) -> bytes:
         body = await request.read()
+        if self.removed:
+            raise NodeRemovedError
         stamp, nonce = request.headers[keys.HEADER_TIME], request.headers[keys.HEADER_NONCE]
         if request.headers[keys.HEADER_NODE] != self._node_id or nonce in self._nonces or not self._key:
             raise UnauthorizedError("This node is not known.")

@@ -230,3 +230,74 @@ async def test_a_goodbye_is_complete_and_forgets_what_it_told(control: ScriptedC
 async def test_without_a_link_there_is_no_goodbye(node: Node, free_port: int) -> None:
     async with node.linked(f"http://127.0.0.1:{free_port}"):
         assert not await node.link.say_goodbye()
+
+
+ANSWERS = {
+    "closes": b"",
+    "is no HTTP": b"SSH-2.0-OpenSSH_9.2\r\n",
+    "is another web server": b"HTTP/1.1 404 Not Found\r\nContent-Length: 9\r\n\r\n<html>404",
+    "says yes to everything": b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfine",
+    "sends elsewhere": b"HTTP/1.1 302 Found\r\nLocation: https://example.invalid/\r\nContent-Length: 0\r\n\r\n",
+    "fails": b"HTTP/1.1 500 Oops\r\nContent-Length: 2\r\n\r\n{}",
+}
+
+
+@pytest.mark.parametrize("what", ANSWERS)
+async def test_a_wrong_address_is_tried_again_until_control_is_there_and_costs_no_work(
+    control: ScriptedControl, node: Node, what: str
+) -> None:
+    node.runtime.show("pl-a", InstanceState.HEALTHY)
+    calls = 0
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal calls
+        calls += 1
+        await reader.read(1)
+        writer.write(ANSWERS[what])
+        writer.close()
+
+    wrong = await asyncio.start_server(answer, "127.0.0.1", 0)
+    port = wrong.sockets[0].getsockname()[1]
+    async with node.linked(f"http://127.0.0.1:{port}"):
+        await eventually(lambda: calls >= 4)
+        assert not node.task.done()
+        assert node.runtime.stops == []
+        wrong.close()
+        late = ScriptedControl(port)
+        late.token = control.token
+        async with late:
+            await eventually(is_active(late, "pl-a"))
+
+
+async def test_a_name_that_is_no_machine_ends_nothing(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    tries = 0
+
+    def soon(_: object) -> float:
+        nonlocal tries
+        tries += 1
+        return 0.01
+
+    monkeypatch.setattr("gpupool.agent.backoff.Backoff.next", soon)
+    async with node.linked("http://no-such-machine.invalid:32000"):
+        await eventually(lambda: tries >= 3)
+        assert not node.task.done()
+
+
+async def test_a_removed_node_ends_its_work_and_comes_back_when_it_is_let_in_again(
+    control: ScriptedControl, node: Node
+) -> None:
+    control.order("start", start_order("pl-a"))
+    async with node.linked(control.url):
+        await eventually(lambda: control.state("pl-a"))
+        control.removed = True
+        control.break_streams()
+        await eventually(lambda: node.runtime.known == {})
+        assert node.runtime.stops == [("pl-a", 5.0)]
+        assert not node.task.done()
+        control.another_pool()
+        control.removed = False
+        await eventually(lambda: len(control.joins) == 2)
+        control.order("start", start_order("pl-b"))
+        await eventually(lambda: control.state("pl-b"))
+    journal = Journal.load(node.folder / "journal.json")
+    assert set(journal.wanted) == {"pl-b"}

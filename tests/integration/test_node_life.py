@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest_asyncio
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from gpupool.cli.main import app
 from gpupool.core.home import Home

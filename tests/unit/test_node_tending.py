@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from control_stage import cpu_of
+from control_stage import cpu_of, gpu_of
 from fleet_samples import NOON, a_join_token, new_database
 from gpupool.contracts.nodes import NodeSettings
 from gpupool.control import tending
@@ -165,6 +165,31 @@ async def test_a_lock_keeps_new_work_away_and_moves_nothing(world: Tended) -> No
     assert len(await world.live()) == 1
     assert "locked" in ((await world.workload(other)).why or "")
     assert (await world.kinds()).count("node.locked") == 1
+
+
+async def test_a_node_that_flaps_keeps_its_cards_and_its_history(world: Tended) -> None:
+    node_id = await world.join("node-a", cpu_of("node-a"), gpu_of("node-a"))
+    await world.want(gpu_count=1)
+    (placement,) = await world.live()
+    await world.say(placement, PlacementState.ACTIVE)
+    before = await world.pool.snapshot()
+    for number in range(3):
+        for _ in range(5):
+            world.clock.advance(5)
+            await world.reconciler.settle()
+        assert (await world.node(node_id)).state is NodeState.UNREACHABLE
+        seen = {"placement_id": placement.id, "state": PlacementState.ACTIVE}
+        devices = [cpu_of("node-a"), gpu_of("node-a")]
+        await world.report(
+            node_id, session=f"s-{number + 2}", complete=True, devices=devices, placements=[seen]
+        )
+        await world.reconciler.settle()
+    after = await world.pool.snapshot()
+    assert after.devices == before.devices
+    assert after.claims == before.claims
+    assert [one.id for one in after.live] == [placement.id]
+    assert after.nodes[node_id].joined_at == NOON
+    assert (await world.kinds()).count("node.unreachable") == 3
 
 
 async def test_a_name_that_no_node_has_is_told(world: Tended) -> None:
