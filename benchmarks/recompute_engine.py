@@ -40,6 +40,10 @@ from official_decompressor import official_decompressor  # noqa: E402
 from recompute_limits import Limits, measured  # noqa: E402
 
 PROOF_TARGET, QUALITY_TARGET, C7_TARGET = 5.0, 6.0, 7.0
+MOST_MIB = 114
+"""Of a thread: 120 MB."""
+WARM_SECONDS = 1.0
+"""CPU time in which an engine with kernels on disk imports numba, loads them and recovers two known answers."""
 PROOFS = mainnet.K32[:5]
 START_SECONDS = 300.0
 LEAST_SECONDS = 1.0
@@ -75,7 +79,13 @@ class Row:
     """Memory that the level adds to a process with one thread."""
 
     def misses(self) -> list[str]:
-        """Return what is slower than the design asks for."""
+        """Return what is slower or larger than the design asks for."""
+        slow = self._too_slow()
+        if self.peak_mib is not None and self.peak_mib > MOST_MIB:
+            slow.append(f"C{self.level} takes {self.peak_mib} MiB instead of {MOST_MIB}")
+        return slow
+
+    def _too_slow(self) -> list[str]:
         proof_target = C7_TARGET if (self.level, self.threads) == (7, 2) else PROOF_TARGET
         pairs = (("proofs", self.proof, proof_target), ("qualities", self.quality, QUALITY_TARGET))
         return [
@@ -253,6 +263,20 @@ def start(cache: str, home: str) -> Start:
         return Start(cache, seconds[0], seconds[1], memory_mib(child.pid))
 
 
+def warm_seconds() -> float:
+    """Return the CPU seconds from the start of a process until its engine has given known answers, at the second time."""
+    code = (
+        "import time; from gpupool.recompute.server.numba_engine import checked_engine; checked_engine();"
+        "print(time.process_time())"
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    runs = [
+        subprocess.run([sys.executable, "-c", code], env=environment, check=True, stdout=subprocess.PIPE)
+        for _ in range(4)
+    ]
+    return min(float(run.stdout) for run in runs[1:])
+
+
 def answers(http: httpx.Client, path: str) -> bool:
     """Tell whether a path answers 200."""
     try:
@@ -266,7 +290,7 @@ def verify_ms() -> float:
     return best([partial(verify_proof, p.plot_id, p.k, p.xs, p.challenge) for p in mainnet.K32])
 
 
-def print_table(rows: list[Row], limits: Limits, verify: float, starts: list[Start]) -> None:
+def print_table(rows: list[Row], limits: Limits, verify: float, warm: float, starts: list[Start]) -> None:
     """Print all results for people."""
     print("level threads   proof ms  official   ratio  quality ms  official   ratio  limit  peak MiB")
     for row in rows:
@@ -281,7 +305,7 @@ def print_table(rows: list[Row], limits: Limits, verify: float, starts: list[Sta
     print(
         f"ChaCha8: {limits.our_keystream / 1e9:.2f} G values/s, {c_rate}; memory {limits.memory / 1e9:.1f} GB/s"
     )
-    print(f"verifying a proof: {verify:.2f} ms")
+    print(f"verifying a proof: {verify:.2f} ms; a warm start of the engine: {warm:.2f} s of a core")
     for one in starts:
         print(
             f"server with {one.cache} kernel cache: listening after {one.listening_seconds:.1f} s, "
@@ -290,7 +314,7 @@ def print_table(rows: list[Row], limits: Limits, verify: float, starts: list[Sta
 
 
 def main() -> int:
-    """Measure, print, and return 1 where a level is slower than the design asks for."""
+    """Measure, print, and return 1 where something is slower or larger than the design asks for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--levels", default=",".join(map(str, LEVELS)), help="levels to measure [1,2,3,4,5,6,7]"
@@ -306,7 +330,7 @@ def main() -> int:
         for threads in given.threads.split(",")
         for level in given.levels.split(",")
     ]
-    verify, starts = verify_ms(), []
+    verify, warm, starts = verify_ms(), warm_seconds(), []
     if not given.no_start:
         with tempfile.TemporaryDirectory() as home:
             starts = [start("cold", home), start("warm", home)]
@@ -315,14 +339,17 @@ def main() -> int:
             "levels": [asdict(row) for row in rows],
             "limits": asdict(limits),
             "verify_ms": verify,
+            "warm_seconds": warm,
             "start": [asdict(s) for s in starts],
         }
         print(json.dumps(result, indent=2))
     else:
-        print_table(rows, limits, verify, starts)
+        print_table(rows, limits, verify, warm, starts)
     slow = [miss for row in rows for miss in row.misses()]
+    if warm > WARM_SECONDS:
+        slow.append(f"a warm start takes {warm:.2f} s instead of {WARM_SECONDS:g} s")
     for miss in slow:
-        print(f"slower than asked for: {miss}", file=sys.stderr)
+        print(f"not as asked for: {miss}", file=sys.stderr)
     return 1 if slow else 0
 
 

@@ -37,6 +37,7 @@ class KeptKernels(FunctionCache):
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return what was compiled for the types ``sig``; None where it has to be compiled."""
+        # Half of a warm start, but the process ends at the first call without what it loads.
         target_context.refresh()
         try:
             sealed = self._path(sig, target_context.codegen()).read_bytes()
