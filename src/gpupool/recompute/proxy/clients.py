@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 import structlog
 
-from gpupool.recompute.proxy.framing import Speech, sniff
+from gpupool.recompute.proxy.framing import FRAMES, HTTP, TLS, Speech, sniff
 from gpupool.recompute.proxy.local_socket import is_local
 from gpupool.recompute.proxy.tls import TlsConnection
 from gpupool.recompute.tls_words import of_answering
@@ -100,8 +100,9 @@ class Doorman(Client):
             self.transport.abort()
             return
         name = transport.get_extra_info("peername")
-        self.peer = name[0] if name else "-"
-        if is_local(transport.get_extra_info("socket")):
+        if isinstance(name, tuple):
+            self.peer = name[0]
+        elif is_local(transport.get_extra_info("socket")):
             self.peer = LOCAL_PEER
         self.core.clients.add(self)
 
@@ -109,11 +110,11 @@ class Doorman(Client):
         """Decide, and hand over."""
         first = self._first = self._first + data
         speech = sniff(first)
-        if speech is Speech.FRAMES:
+        if speech is FRAMES:
             self.hand_over(self.core.frame_client())
-        elif speech is Speech.HTTP:
+        elif speech is HTTP:
             self.hand_over(self.core.http_client())
-        elif speech is Speech.TLS:
+        elif speech is TLS:
             self._begin_tls(first)
 
     def _begin_tls(self, first: bytes) -> None:

@@ -244,6 +244,8 @@ class HttpClient(Client):
         """The client left: its question is cancelled."""
         super().connection_lost(exc)
         self._queue.clear()
+        # It holds this client's methods, so each of both would wait for the collector of garbage.
+        del self._parser
         if self.exchange is not None:
             self.core.http.cancel(self.exchange)
             self.exchange = None

@@ -76,3 +76,8 @@ class HttpLink(Link):
             self._reusable = parser.should_keep_alive()
         fields.clear()
         body.clear()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell the owner; the parser, which holds this link's methods, need not wait for the collector of garbage."""
+        super().connection_lost(exc)
+        del self._parser

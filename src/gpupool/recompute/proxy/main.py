@@ -6,6 +6,7 @@ The port comes from systemd where that keeps it, from the running proxy with ``t
 
 import asyncio
 import contextlib
+import gc
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field, replace
@@ -42,6 +43,8 @@ ROLE: Final = "recompute proxy"
 VARIABLES: Final = "GPUPOOL_PROXY"
 _END_SECONDS: Final = 5.0
 """For writing the history and closing what is open, after the last answer; a disk may hang."""
+_YOUNG_OBJECTS: Final = 5000
+"""New containers after which the collector looks at them; Python's own 700 are there with each burst of requests."""
 log = structlog.get_logger(__name__)
 _Job = Coroutine[Any, Any, None]
 
@@ -154,6 +157,7 @@ async def _serve(start: Start, say: Callable[[str], None]) -> None:
     stop, notifier = stop_signal(), Notifier()
     async with _standing(start.settings, start.listener, start.local) as (core, door, working):
         adopting = await _begin(start, core, door, notifier)
+        _spare_the_collector()
         _say_where(start.settings, core, door, say)
         try:
             while not await _replaced(stop, core, door, {working, *adopting}):
@@ -322,6 +326,13 @@ def _follower(core: ProxyCore, control_url: str) -> "FeedFollower":
     return FeedFollower(
         control_url, Protocol.RECOMPUTE, token_file, on_view=lambda view: take_feed(view, core.directory)
     )
+
+
+def _spare_the_collector() -> None:
+    """Tell the collector of garbage that all there is now stays, and that requests leave next to nothing behind."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_YOUNG_OBJECTS, 20, 20)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
