@@ -111,16 +111,15 @@ class Node:
             allowed = health.allowance(now, allowed)
         if not health.serving or (allowed is not None and count >= allowed):
             return NEVER, unit, load
-        return self._weighted(unit * load if unit > 0 else self.work_ahead(kind, unit)), unit, load
-
-    def _weighted(self, seconds: float) -> float:
-        seconds *= self.health.penalty / self.limits.weight
-        return seconds * _SUSPECT_PENALTY if self.suspect else seconds
+        seconds = unit * load if unit > 0 else self.work_ahead(kind, unit)
+        cost = seconds * health.penalty / self.limits.weight
+        return cost * _SUSPECT_PENALTY if self.suspect else cost, unit, load
 
     def bare_cost(self, kind: str, guess: float, now: float) -> float:
         """Return the cost of `price` without asking whether it takes requests."""
         unit = self.unit(kind, guess, now)
-        return self._weighted(self.work_ahead(kind, unit) + unit)
+        cost = (self.work_ahead(kind, unit) + unit) * self.health.penalty / self.limits.weight
+        return cost * _SUSPECT_PENALTY if self.suspect else cost
 
     def start(self, kind: str, unit: float, load: float, now: float) -> Ticket:
         """Count one more request; ``unit`` and ``load`` as of `price`."""
@@ -137,25 +136,20 @@ class Node:
 
     def finish(self, ticket: Ticket, now: float, outcome: Outcome, why: str = "") -> bool:
         """Count one request less and learn from how it ended; tell whether its time was taken in."""
-        kind = ticket.kind
+        kind, running = ticket.kind, self.running
         self.outstanding -= 1
-        left = self.running[kind] - 1
-        if left:
-            self.running[kind] = left
-        else:
-            del self.running[kind]
+        left = running[kind] = running[kind] - 1
+        if not left:
+            del running[kind]
         self.counts[outcome] += 1
-        if outcome is _OK:
-            return self._answered(ticket, now)
-        self._learn(ticket, max(0.0, now - ticket.started), now, outcome)
-        if ticket.started >= self.health.back_at and self.health.record(outcome, now, why):
-            self.forget_speed()
-        return False
-
-    def _answered(self, ticket: Ticket, now: float) -> bool:
+        if outcome is not _OK:
+            self._learn(ticket, max(0.0, now - ticket.started), now, outcome)
+            if ticket.started >= self.health.back_at and self.health.record(outcome, now, why):
+                self.forget_speed()
+            return False
         self.answered_at = now
         self.suspect = False
-        speed = self.speeds.get(ticket.kind)
+        speed = self.speeds.get(kind)
         news = speed is None or now - speed.at >= self._policy.learn_every_s
         if news:
             self._learn_answer(ticket, max(0.0, now - ticket.started), now)

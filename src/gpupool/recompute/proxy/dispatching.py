@@ -278,7 +278,10 @@ class Dispatcher:
     # -- ends ------------------------------------------------------------------------------------------------
 
     def _finish(self, exchange: Exchange, node: str, answer: bytes, result: str, now: float) -> None:
-        self._close(exchange, now, _CANCELLED)
+        exchange.open = False
+        self.active.discard(exchange)
+        if exchange.attempts:
+            self._abandon(exchange, now, _CANCELLED)
         self._end(exchange, node, result, now)
         exchange.asker.reply(exchange, answer)
 

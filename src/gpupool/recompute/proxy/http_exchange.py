@@ -14,6 +14,7 @@ from gpupool.recompute.proxy.nodes import Kind, Node
 
 QUESTION_PATHS: Final = {b"/v1/proofs": ("proofs", "proof", 64), b"/v1/qualities": ("qualities", "x", 2)}
 """Path -> name, the answer's field, how many numbers it holds."""
+_BINARY: Final = b"application/octet-stream"
 _JSON: Final = b"application/json"
 """What a question or an answer is that does not say so."""
 _QUESTION: Final = (
@@ -100,7 +101,7 @@ class HttpExchange(Exchange):
         """Tell what an answer is worth."""
         reply = cast("HttpReply", reply)
         if reply.status == 200:
-            if self._has_shape(reply):
+            if _is_usual(self._path, reply) or self._has_shape(reply):
                 return _GOOD
             self.fault = "it answered with what cannot be an answer"
             return Judgement.WRONG
@@ -177,10 +178,8 @@ class HttpExchange(Exchange):
 
     def _has_shape(self, reply: HttpReply) -> bool:
         _, name, count = QUESTION_PATHS[self._path]
-        if reply.headers.get(b"content-type", b"").startswith(b"application/octet-stream"):
+        if reply.headers.get(b"content-type", b"").startswith(_BINARY):
             return len(reply.body) in {count * 4, count * 8}
-        if _is_usual(self._path, reply.body):
-            return True
         try:
             fields = json.loads(reply.body)
         except (ValueError, RecursionError):
@@ -189,11 +188,15 @@ class HttpExchange(Exchange):
         return isinstance(numbers, list) and len(numbers) == count and set(map(type, numbers)) == {str}
 
 
-def _is_usual(path: bytes, body: bytes) -> bool:
+def _is_usual(path: bytes, reply: HttpReply) -> bool:
     """Tell whether an answer is written as our servers do: its shape is known without a reader of JSON then.
 
     What is left of the numbers without their digits must be what stands between so many of them.
     """
+    body = reply.body
     first, last = body.find(b'["') + 1, body.find(b'"]')
-    gaps = _OPENINGS[path].get(body[:first])
-    return gaps == body[first + 1 : last].translate(None, _DIGITS) and body[last + 2 :] in _ENDINGS
+    return (
+        _OPENINGS[path].get(body[:first]) == body[first + 1 : last].translate(None, _DIGITS)
+        and body[last + 2 :] in _ENDINGS
+        and not reply.headers.get(b"content-type", b"").startswith(_BINARY)
+    )
