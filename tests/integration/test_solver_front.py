@@ -6,9 +6,14 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
 
+from gpupool.contracts.feed import EndpointsView, FeedEndpoint
 from gpupool.contracts.recompute import SolutionRequest
 from gpupool.core.errors import InvalidInputError
+from gpupool.core.listening import bind
+from gpupool.fleet.endpoints import EndpointHealth
+from gpupool.fleet.workloads import Protocol
 from gpupool.recompute.solver_front.settings import FrontSettings
 from gpupool.recompute.solver_front.wire import NodeType
 from polling import eventually
@@ -153,6 +158,47 @@ async def test_workers_may_want_a_token_and_come_and_go_with_the_file(tmp_path: 
             await standing.able(0)
     finally:
         await guarded.stop()
+
+
+async def test_workers_come_from_controls_feed(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("a-token-of-the-tests-only\n")
+    worker = WorkerDouble()
+    await worker.start()
+    endpoint = FeedEndpoint(
+        id="ep-1",
+        placement="pl-1",
+        node="node-1",
+        workload="wl-1",
+        protocol=Protocol.RECOMPUTE,
+        address=worker.name,
+        models=[],
+        state="active",
+        health=EndpointHealth.OK,
+    )
+
+    async def feed(request: web.Request) -> web.Response:
+        if "after" in request.query:
+            await asyncio.Event().wait()
+        assert request.query["protocol"] == "recompute"
+        return web.Response(
+            text=EndpointsView(revision=1, workloads=[], endpoints=[endpoint]).model_dump_json()
+        )
+
+    app = web.Application()
+    app.add_routes([web.get("/v1/endpoints", feed)])
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+    await runner.setup()
+    listener = bind("control", "127.0.0.1", 0, "TEST")
+    await web.SockSite(runner, listener).start()
+    control = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    try:
+        async with stage(nodes=(), control_url=control, control_token_file=token) as standing:
+            await standing.able(1)
+            assert await (await standing.connected()).solve(question(1))
+    finally:
+        await runner.cleanup()
+        await worker.stop()
 
 
 async def test_a_stop_waits_for_what_was_asked() -> None:

@@ -75,3 +75,12 @@ def test_kinds_of_work_that_clients_think_of_do_not_grow_for_ever() -> None:
             for kind in ("proof", "quality"):
                 rates.learn(Work(kind, level, k), 0.1, "cpu")
     assert len(rates._known["cpu"]) == 512
+
+
+def test_small_v2_plots_tell_nothing_of_large_ones() -> None:
+    rates, large = Rates(), Work("solve", 4, 28)
+    before = rates.expected(large, "solver")
+    rates.learn(Work("solve", 4, 18), 5.0, "solver")
+    assert rates.expected(large, "solver") == before
+    rates.learn(Work("solve", 2, 28), 2.0, "solver")
+    assert 2.0 < rates.expected(large, "solver") < 4.0

@@ -303,3 +303,15 @@ async def test_a_client_that_left_a_lost_worker_is_forgotten() -> None:
         await asyncio.wait({call})
         d.crew.lose()
         assert (d.queue.running, d.queue.waiting) == (0, 0)
+
+
+async def test_what_others_take_of_the_cores_counts_before_a_promise_is_made() -> None:
+    clock = FakeClock()
+    async with desk(1, 4, clock, shut=False) as d:
+        d.learn(1.0)
+        d.queue.slowdown = lambda: 2.0
+        with pytest.raises(DeadlineError, match="takes this server 2000 ms"):
+            await d.ask(clock.monotonic() + 1.5)
+        assert (await d.ask(clock.monotonic() + 2.5)).xs == known_proof().xs
+        d.queue.slowdown = lambda: 1.0
+        assert (await d.ask(clock.monotonic() + 1.5)).xs == known_proof().xs

@@ -22,6 +22,7 @@ from gpupool.recompute.server.messages import (
     receive,
 )
 from gpupool.recompute.server.questions import Question
+from gpupool.solvers.questions import K_RANGE, STRENGTH_RANGE, SolveQuestion
 
 NUMBERS = st.integers(0, 2**40)
 HASHES = st.binary(min_size=32, max_size=32)
@@ -33,8 +34,16 @@ QUESTIONS = st.builds(
     challenge=st.none() | HASHES,
     k=st.just(32),
 )
+SOLVE_QUESTIONS = st.builds(
+    SolveQuestion,
+    partial_proof=st.binary(min_size=128, max_size=128),
+    plot_id=HASHES,
+    k=st.sampled_from(list(K_RANGE)),
+    strength=st.sampled_from(list(STRENGTH_RANGE)),
+)
 MESSAGES: st.SearchStrategy[Message] = st.one_of(
     st.builds(Ask, NUMBERS, st.sampled_from(["proof", "quality"]), QUESTIONS, st.floats(0, 600)),
+    st.builds(Ask, NUMBERS, st.just("solve"), SOLVE_QUESTIONS, st.floats(0, 600)),
     st.builds(Cancel, NUMBERS),
     st.builds(Ping),
     st.builds(Ready),
