@@ -1,5 +1,6 @@
 /* The library that chiapos came with. A shared copy would call back into the shim, whose names come first, so it is opened
- * in a name space of its own. One context for all callers, made when it is first needed: each takes up to 334 MB. */
+ * in a name space of its own. It does one thing at a time, in one context a level, made when it is first needed: each takes
+ * up to 334 MB, and one that has served a higher level fails proofs of a lower one. */
 #include "shim.h"
 #include <dlfcn.h>
 #include <errno.h>
@@ -12,7 +13,7 @@ static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t released;
 static bool busy, looked_for;
 static gr_config configured = {.version = GR_VERSION, .threads = 1, .no_affinity = 1};
-static gr_context *context;
+static gr_context *contexts[GR_LEVELS + 1];
 static struct {
     gr_result (*create)(gr_context **, gr_config *, size_t);
     gr_result (*proof)(gr_context *, gr_proof *);
@@ -29,7 +30,7 @@ __attribute__((constructor)) void bundled_forget(void)
     pthread_condattr_destroy(&monotonic);
     pthread_mutex_init(&guard, NULL);
     busy = false;
-    context = NULL;
+    memset(contexts, 0, sizeof contexts);
 }
 
 void bundled_configure(const gr_config *config)
@@ -86,24 +87,26 @@ static void open_library(void)
     *(void **)&bundled.quality = dlsym(library, "grGetFetchQualitiesXPair");
 }
 
-/* With the context to oneself: whether it is there. */
-static bool prepared(void)
+/* With the library to oneself: its context for a level, or NULL. */
+static gr_context *prepared(uint32_t level)
 {
     if (!looked_for)
         open_library();
-    if (!bundled.create || !bundled.proof || !bundled.quality)
-        return false;
+    if (level > GR_LEVELS || !bundled.create || !bundled.proof || !bundled.quality)
+        return NULL;
     pthread_mutex_lock(&guard);
     gr_config config = configured;
     pthread_mutex_unlock(&guard);
-    return context || bundled.create(&context, &config, sizeof config) == GR_OK;
+    gr_context **context = &contexts[level];
+    return *context || bundled.create(context, &config, sizeof config) == GR_OK ? *context : NULL;
 }
 
 int bundled_proof(gr_proof *proof, int64_t deadline)
 {
     if (!acquire(deadline))
         return -1;
-    const int result = prepared() ? (int)bundled.proof(context, proof) : -1;
+    gr_context *context = prepared(proof->level);
+    const int result = context ? (int)bundled.proof(context, proof) : -1;
     release();
     return result;
 }
@@ -112,7 +115,8 @@ int bundled_quality(gr_quality *quality, int64_t deadline)
 {
     if (!acquire(deadline))
         return -1;
-    const int result = prepared() ? (int)bundled.quality(context, quality) : -1;
+    gr_context *context = prepared(quality->level);
+    const int result = context ? (int)bundled.quality(context, quality) : -1;
     release();
     return result;
 }

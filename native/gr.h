@@ -8,7 +8,7 @@
 
 #define GR_EXPORTED __attribute__((visibility("default")))
 
-enum { GR_VERSION = 1, GR_XS = 64, GR_PAIRS = 32 };
+enum { GR_VERSION = 1, GR_XS = 64, GR_PAIRS = 32, GR_LEVELS = 9 };
 
 typedef enum {
     GR_FAILED = 0,

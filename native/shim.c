@@ -7,9 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { K = 32, MOST_LEVEL = 9, MOST_POOL_LEVEL = 7, TWO_LINE_POINTS_FROM = 6 };
+enum { K = 32, MOST_POOL_LEVEL = 7, TWO_LINE_POINTS_FROM = 6 };
 
-static const gr_info formats[MOST_LEVEL + 1] = {
+static const gr_info formats[GR_LEVELS + 1] = {
     [1] = {16, 29, 8336, 2.51}, [2] = {15, 25, 7360, 3.44}, [3] = {14, 21, 6352, 4.36},
     [4] = {13, 16, 5325, 9.30}, [5] = {12, 12, 4300, 9.30}, [6] = {11, 8, 3273, 9.10},
     [7] = {10, 4, 2250, 8.60},  [8] = {9, 4, 6350, 8.60},   [9] = {8, 30, 8808, 4.54},
@@ -39,7 +39,7 @@ GR_EXPORTED void grDestroyContext(gr_context *context)
 
 GR_EXPORTED gr_result grPreallocateForCompressionLevel(gr_context *context, uint32_t k, uint32_t level)
 {
-    return context && k == K && level <= MOST_LEVEL ? GR_OK : GR_INVALID_ARGUMENT;
+    return context && k == K && level <= GR_LEVELS ? GR_OK : GR_INVALID_ARGUMENT;
 }
 
 GR_EXPORTED int32_t grHasGpuDecompressor(gr_context *context)
@@ -54,7 +54,7 @@ GR_EXPORTED gr_result grGetCompressionInfo(gr_info *info, size_t size, uint32_t 
         return GR_INVALID_ARGUMENT;
     if (size != sizeof *info)
         return GR_WRONG_VERSION;
-    if (k != K || level < 1 || level > MOST_LEVEL)
+    if (k != K || level < 1 || level > GR_LEVELS)
         return GR_INVALID_ARGUMENT;
     *info = formats[level];
     return GR_OK;

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -49,6 +50,27 @@ def plots(folder: Path, level: int, proofs: Sequence[KnownProof]) -> list[Plot]:
         Plot(mint(known, level, folder / f"c{level}-{known.plot_id.hex()[:8]}.plot"), level, known)
         for known in proofs
     ]
+
+
+@contextmanager
+def slowed(service: Service) -> Iterator[None]:
+    """Let it run a third of the time."""
+    ended = threading.Event()
+
+    def slow() -> None:
+        while not ended.is_set():
+            service.signal(signal.SIGSTOP)
+            ended.wait(0.2)
+            service.signal(signal.SIGCONT)
+            ended.wait(0.1)
+
+    thread = threading.Thread(target=slow)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 class Harvester:

@@ -109,6 +109,15 @@ def test_nobody_waits_for_the_bundled_library_past_the_deadline(library: Path, t
 
 
 @pytest.mark.usefixtures("bundled")
+def test_levels_do_not_disturb_each_other_in_the_bundled_library(library: Path) -> None:
+    """One context that has served C3 would fail the last of these."""
+    shim = Shim(library, fallback="always")
+    for level, proofs in ((3, mainnet.K32[3:4]), (1, mainnet.K32[:4])):
+        for known in proofs:
+            assert sorted(shim.proof(known, level)[1]) == sorted(known.xs)
+
+
+@pytest.mark.usefixtures("bundled")
 def test_always_sends_nothing(library: Path) -> None:
     with sidecar(answers) as running:
         shim = Shim(library, sidecar=running.address, fallback="always")

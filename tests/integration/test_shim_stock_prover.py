@@ -5,6 +5,7 @@ The bundled library beside it shows what a harvester has today: the same answers
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +15,10 @@ import pytest
 import mainnet
 from gpupool.harvester.building import COMPILERS, compile_library
 from minted_plots import mint
-from shim_farm import Farm, farm, plots
+from shim_farm import Farm, farm, plots, slowed
 
+SOME = 12
+"""Look-ups that are waited for before and after each disturbance."""
 EQUAL_BUCKET = mainnet.K32[46]
 """At C7 both x of one of its pairs begin alike, which the bundled library cannot read."""
 
@@ -44,6 +47,28 @@ def test_qualities_and_proofs_are_the_known_ones(
         lines = harvester.ended(300)
         assert len(lines) == 2 * count
         assert harvester.wrong() == []
+    assert running.failures() == []
+
+
+def test_no_look_up_is_lost_while_servers_are_killed_frozen_and_slowed(running: Farm, tmp_path: Path) -> None:
+    given = [plot for level in (1, 2, 3) for plot in plots(tmp_path, level, mainnet.K32[:4])]
+    one, other = running.servers
+    patient = running.environment(timeout_ms="19000")
+    with running.harvester(given, environment=patient) as harvester:
+        harvester.says(SOME)
+        one.kill()
+        harvester.says(SOME)
+        one.start()
+        running.ready()
+        other.signal(signal.SIGSTOP)
+        harvester.says(SOME)
+        other.signal(signal.SIGCONT)
+        harvester.says(SOME)
+        with slowed(one):
+            harvester.says(SOME)
+        harvester.says(SOME)
+        harvester.ended()
+        assert harvester.wrong() == [], [x for x in running.failures() if "answered by" not in x]
     assert running.failures() == []
 
 
