@@ -119,6 +119,17 @@ def test_a_worker_that_comes_back_within_the_time_answers() -> None:
     virtual_time.run(work())
 
 
+def test_workers_that_fail_for_good_are_not_asked_without_end() -> None:
+    async def work() -> None:
+        stage, course = Stage({"a": dead, "b": dead}), Course()
+        with pytest.raises(DeadlineError):
+            await stage.solve(course=course)
+        assert course.faults == ["a: connection refused", "b: connection refused"]
+        assert 10 <= course.tries <= 40
+
+    virtual_time.run(work())
+
+
 def test_without_any_worker_it_is_said_that_there_is_none() -> None:
     async def work() -> None:
         with pytest.raises(UnavailableError):

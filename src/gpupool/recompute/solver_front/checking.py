@@ -30,6 +30,11 @@ class Checker:
         self._solver = Solver(1)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="check")
 
+    def warm_up(self) -> None:
+        """Load the library now, so that the first answer does not wait for it; goes on beside everything else."""
+        if self.sees_quality:
+            self._thread.submit(self._load)
+
     async def check(self, question: SolveQuestion, proof: bytes) -> None:
         """Raise AttemptError where ``proof`` cannot be the answer."""
         if len(proof) != question.proof_bytes:
@@ -44,6 +49,12 @@ class Checker:
         """End what checks."""
         self._thread.shutdown(wait=True, cancel_futures=True)
         self._solver.close()
+
+    def _load(self) -> None:
+        try:
+            log.info("answers_are_checked", chia_rs=self._solver.version)
+        except SolverLostError as error:
+            log.warning("answers_not_checked", why=error.message, remedy=error.remedy)
 
     def _check_quality(self, question: SolveQuestion, proof: bytes) -> None:
         looks = iter(range(_LOOKS))

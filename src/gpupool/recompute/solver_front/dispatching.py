@@ -29,8 +29,9 @@ POLICY: Final = Policy(
 )
 MOST_PATIENCE: Final = 10.0
 """Seconds of silence after which a second worker is asked in any case."""
-_PAUSE: Final = 0.25
-"""Between two looks for a worker while none is there."""
+_FIRST_PAUSE: Final = 0.25
+"""Before workers that failed are asked again, with nobody else left; it doubles each time."""
+_LONGEST_PAUSE: Final = 2.0
 _CONFIRMATIONS: Final = 2
 """Workers that have to say that there is no proof."""
 Ask = Callable[[str, Asked, float], Awaitable[bytes]]
@@ -130,6 +131,7 @@ class _Search:
         self._running: dict[asyncio.Task[bytes], _Try] = {}
         self._failed: set[str] = set()
         self._unsolved: set[str] = set()
+        self._pause = _FIRST_PAUSE
 
     async def run(self) -> bytes:
         while True:
@@ -145,7 +147,8 @@ class _Search:
             else:
                 # Whoever failed may be back, or somebody new be there.
                 self._failed.clear()
-                await asyncio.sleep(min(left, _PAUSE))
+                await asyncio.sleep(min(left, self._pause))
+                self._pause = min(2 * self._pause, _LONGEST_PAUSE)
             for task in [task for task in self._running if task.done()]:
                 proof = self._take(task)
                 if proof is not None:
@@ -171,7 +174,7 @@ class _Search:
         """Return in how many seconds there may be something to do."""
         now = self._dispatcher.now()
         patient = [tried.until - now for tried in self._running.values() if tried.until > now]
-        return min([left, *patient] if patient else [left, _PAUSE])
+        return min([left, *patient] if patient else [left, _FIRST_PAUSE])
 
     def _ask_another(self) -> None:
         busy = {tried.name for tried in self._running.values()}
@@ -191,8 +194,10 @@ class _Search:
         except AttemptError as error:
             self._dispatcher.end(tried, error.outcome, error.why)
             (self._unsolved if error.unsolved else self._failed).add(tried.name)
-            self._course.faults.append(f"{tried.name}: {error.why}")
-            log.warning("worker_failed", request=self._asked.number, worker=tried.name, why=error.why)
+            fault = f"{tried.name}: {error.why}"
+            if fault not in self._course.faults:
+                self._course.faults.append(fault)
+                log.warning("worker_failed", request=self._asked.number, worker=tried.name, why=error.why)
             return None
         self._dispatcher.end(tried, Outcome.OK)
         self._course.worker = tried.name
@@ -206,7 +211,7 @@ class _Search:
             )
 
     def _too_late(self) -> DeadlineError | UnavailableError:
-        faults = "; ".join(dict.fromkeys(self._course.faults))[:500]
+        faults = "; ".join(self._course.faults)[:500]
         if not self._course.tries:
             return UnavailableError(
                 "There was no worker to ask.",

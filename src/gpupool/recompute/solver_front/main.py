@@ -81,6 +81,7 @@ async def standing(
 ) -> AsyncIterator[tuple[Front, "asyncio.Future[None]"]]:
     """Serve both sockets for as long as the block lasts, then drain; give also what ends only by a fault."""
     front = Front(settings, identity, int(listener.getsockname()[1]))
+    front.checker.warm_up()
     front.directory.replace("arguments", wishes_of_arguments(settings.nodes, settings.trust))
     async with AsyncExitStack() as stack:
         working = asyncio.ensure_future(_all(_jobs(front)))
