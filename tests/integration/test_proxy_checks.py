@@ -3,6 +3,8 @@
 import asyncio
 import json
 
+import pytest
+
 from gpupool.balancing import NodeState
 from gpupool.recompute.demo import demo_request, known_proof
 from gpupool.recompute.proxy.judging import RIGHT, UNKNOWN, WRONG
@@ -61,6 +63,50 @@ async def test_no_proof_counts_once_two_servers_say_so() -> None:
         assert "no proof" in str(stage.core.directory.nodes[blind.address].trouble)
         honest.status, honest.body = 404, NO_PROOF
         assert await ask(stage, 2) == [(404, NO_PROOF)] * 2
+
+
+@pytest.mark.parametrize("status", [400, 404, 405, 413, 422])
+async def test_a_server_that_refuses_everything_costs_nobody_an_answer(status: int) -> None:
+    """It says no faster than any other one answers, and would get nearly all questions."""
+    stranger, honest = node(), node()
+    stranger.status, stranger.body = status, {"code": "not_this"}
+    honest.delay = 0.02
+    async with nodes(stranger, honest), proxy(stranger, honest, check_answers=True) as stage:
+        await stage.known(2)
+
+        async def seen_often() -> bool:
+            assert await ask(stage, 4) == [(200, answer(RIGHT_XS))] * 4
+            return len(honest.seen) > 40
+
+        await eventually(seen_often, 40, "many answers")
+        if status != 422:
+            assert f"refused ({status})" in str(stage.core.directory.nodes[stranger.address].trouble)
+            views = stage.core.http.pool.view(stage.core.clock())
+            assert views[0].state is NodeState.QUARANTINED
+
+
+async def test_no_proof_is_told_at_once_where_nobody_else_can_be_asked() -> None:
+    blind, dead = node(), node()
+    blind.status, blind.body = 404, NO_PROOF
+    async with nodes(blind, dead), proxy(blind, dead) as stage:
+        await stage.known(2)
+        await dead.stop()
+
+        async def told() -> bool:
+            status, _, body = await stage.http("POST", "/v1/proofs", QUESTION, X_Deadline_Ms="60000")
+            return (status, json.loads(body)) == (404, NO_PROOF)
+
+        await eventually(told, 30, "the answer, long before its deadline")
+
+
+async def test_no_proof_is_told_before_the_deadline_where_the_other_server_says_nothing() -> None:
+    blind, silent = node(), node()
+    blind.status, blind.body = 404, NO_PROOF
+    async with nodes(blind, silent), proxy(blind, silent) as stage:
+        await stage.known(2)
+        silent.mode = "hang"
+        status, _, body = await stage.http("POST", "/v1/proofs", QUESTION, X_Deadline_Ms="2000")
+        assert (status, json.loads(body)) == (404, NO_PROOF)
 
 
 async def test_where_all_answer_wrong_the_client_is_told_and_nobody_is_locked() -> None:

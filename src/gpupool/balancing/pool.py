@@ -253,6 +253,10 @@ class Pool:
             return None
         return board.histogram.quantile(self.policy.hedge_quantile)
 
+    def serves_beyond(self, names: frozenset[str]) -> bool:
+        """Tell whether a node other than ``names`` is in service, free or not."""
+        return any(node.health.serving and node.name not in names for node in self._nodes)
+
     def due_probes(self, now: float) -> list[str]:
         """Return the nodes to probe now; each comes up once per probe interval, so probe all that are returned."""
         for node in self._nodes:

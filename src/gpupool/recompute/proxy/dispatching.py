@@ -34,6 +34,8 @@ LEARNED_FACTOR: Final = 4
 """A limit that nobody set for a node may grow to so many times the default."""
 BUSY_FADES: Final = 0.97
 """Of the connections kept for a burst, each tick: half of it is gone in half a second."""
+_REFUSAL_SECONDS: Final = 0.25
+"""Before the deadline, to tell a client what a server refused with and no other one has done."""
 _PUMPED_AT_ONCE: Final = 32
 # Looking a member up in its enumeration costs as much as a call, so those that every request needs are kept here.
 _GOOD: Final = Judgement.GOOD
@@ -137,7 +139,9 @@ class Dispatcher:
             self._try(exchange, self._directory.nodes[name], now)
             return True
         if not exchange.attempts:
-            answer = exchange.settle() if exchange.tried else None
+            answer = None
+            if exchange.tried:
+                answer = exchange.settle(alone=not self.pool.serves_beyond(exchange.refusers))
             if answer is not None:
                 self._finish(exchange, "-", answer, "refused", now)
                 return True
@@ -356,7 +360,7 @@ class Dispatcher:
         hedges: dict[str, float | None] = {}
         self._kept = max(KEPT_IDLE, len(self.active), self._kept * BUSY_FADES)
         for exchange in list(self.active):
-            if now >= exchange.deadline:
+            if now >= exchange.deadline or (exchange.refusers and now >= _last_moment(exchange)):
                 self._expire(exchange, now)
             elif exchange.attempts:
                 self._watch(exchange, now, hedges)
@@ -385,6 +389,10 @@ class Dispatcher:
             self._try(exchange, self._directory.nodes[name], now)
 
     def _expire(self, exchange: Exchange, now: float) -> None:
+        word = exchange.last_word()
+        if word is not None:
+            self._finish(exchange, "-", word, "refused", now)
+            return
         self._close(exchange, now, Outcome.CANCELLED)
         self._end(exchange, "-", "deadline", now)
         exchange.asker.give_up(exchange, "no server answered in time")
@@ -425,3 +433,8 @@ class Dispatcher:
         if name is not None:
             self._try(exchange, self._directory.nodes[name], now)
         return name is not None
+
+
+def _last_moment(exchange: Exchange) -> float:
+    """Return when what a server refused with is passed on at the latest, so that it comes in time."""
+    return exchange.deadline - min(_REFUSAL_SECONDS, 0.1 * (exchange.deadline - exchange.started))

@@ -69,6 +69,8 @@ class Exchange:
     """Why the last answer was none."""
     accused: tuple[tuple[str, str], ...] = ()
     """Nodes that answered wrong, and how: at fault only once another node has answered right."""
+    refusers: frozenset[str] = frozenset()
+    """Nodes that say that nobody can do it: believed once another one says so too, or no other one is left to ask."""
     suspects: tuple[str, ...] = ()
     """Nodes that closed the connection on this request: at fault only if another node answers it."""
 
@@ -95,8 +97,15 @@ class Exchange:
         """Return the bytes for the client."""
         raise NotImplementedError
 
-    def settle(self) -> bytes | None:
-        """Return what to tell the client when all nodes were tried and none was good; None: go on trying."""
+    def settle(self, *, alone: bool) -> bytes | None:
+        """Return what to tell the client when all nodes were tried and none was good; None: go on trying.
+
+        ``alone``: none but the `refusers` is in service now.
+        """
+        return None
+
+    def last_word(self) -> bytes | None:
+        """Return what one of the `refusers` said, for when the time is over; None where there are none."""
         return None
 
     def evidence(self, reply: object) -> tuple[bytes, bytes, bytes] | None:

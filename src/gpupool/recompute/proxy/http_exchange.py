@@ -40,7 +40,7 @@ _ENDINGS: Final = frozenset(
 )
 _GOOD: Final = Judgement.GOOD
 _FINAL: Final = frozenset({400, 404, 405, 413})
-"""Another server would say the same."""
+"""Another server would say the same, if this one is well."""
 _LOCKED: Final = frozenset({401, 403})
 _ELSEWHERE: Final = frozenset({422, 429, 503})
 """This server is well; another may do it."""
@@ -107,12 +107,12 @@ class HttpExchange(Exchange):
             return Judgement.WRONG
         if reply.status in _LOCKED:
             return self._locked(reply, node)
-        if reply.status == 404 and b"no_proof" in reply.body:
-            return self._without_proof(reply, node)
         if reply.status in _FINAL:
-            return Judgement.GOOD
+            return self._doubted(reply, node)
         if reply.status in _ELSEWHERE:
-            self._refusal = reply
+            if reply.status == 422:
+                self._refusal = reply
+                self.refusers |= node.itself
             return Judgement.BUSY
         if reply.status == 504:
             return Judgement.BUSY
@@ -130,13 +130,20 @@ class HttpExchange(Exchange):
         self.fault = f"it {lacks}"
         return Judgement.BAD
 
-    def _without_proof(self, reply: HttpReply, node: Node) -> Judgement:
-        """That there is no proof is believed once two servers say so: one alone may be broken."""
-        if any(name != node.name for name, _ in self.accused):
+    def _doubted(self, reply: HttpReply, node: Node) -> Judgement:
+        """That there is no proof, or no such question, is believed once two servers say so: one alone may be broken."""
+        if self.refusers - node.itself:
             self.accused = ()
             return Judgement.GOOD
         self._doubt = reply
-        self.accused += ((node.name, "it found no proof where there is one"),)
+        self.refusers |= node.itself
+        no_proof = b"no_proof" in reply.body
+        what = (
+            "it found no proof where there is one"
+            if no_proof
+            else f"it refused ({reply.status}) a good question"
+        )
+        self.accused += ((node.name, what),)
         return Judgement.BUSY
 
     def answer(self, reply: object) -> bytes:
@@ -156,10 +163,10 @@ class HttpExchange(Exchange):
             reply.body,
         )
 
-    def settle(self) -> bytes | None:
+    def settle(self, *, alone: bool) -> bytes | None:
         """What every server would say is told at once; busy servers are asked again."""
-        if self._refusal is not None and self._refusal.status == 422:
-            return self.answer(self._refusal)
+        if alone and (word := self.last_word()) is not None:
+            return word
         accused = {name for name, _ in self.accused}
         if not self.tried <= accused | self._denied:
             return None
@@ -170,6 +177,11 @@ class HttpExchange(Exchange):
             return self.answer(self._doubt)
         detail = "Every server answered with what is no proof for this question."
         return problem(502, "wrong_answer", detail, self.id)
+
+    def last_word(self) -> bytes | None:
+        """Return what a server said that would not or could not do it."""
+        told = self._refusal or self._doubt
+        return None if told is None else self.answer(told)
 
     def evidence(self, reply: object) -> tuple[bytes, bytes, bytes] | None:
         """Return path, question and answer of a success."""
