@@ -26,6 +26,7 @@ TRANSLATED = [
     "how-to/harvester-setup.md",
     "how-to/keep-the-state.md",
     "how-to/measure-a-machine.md",
+    "how-to/nodes.md",
     "how-to/secure-recompute.md",
     "how-to/v2-solver-pool.md",
     "how-to/watch-a-proxy.md",

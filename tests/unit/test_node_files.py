@@ -89,6 +89,8 @@ def test_the_line_to_paste_keeps_the_token_off_the_command_line() -> None:
         ("http://127.0.0.1:32000", True),
         ("http://localhost:1", True),
         ("http://[::1]:1", True),
+        ("http://0.0.0.0:32000", True),
+        ("http://control.example:32000", False),
         ("http://10.0.0.1:32000", False),
     ],
 )

@@ -1,5 +1,6 @@
 """Adding nodes: the line to paste on the machine, and waiting until it has joined."""
 
+import ipaddress
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -70,7 +71,8 @@ def print_invited(results: Sequence[dict[str, Any]], *, one: bool, say: Callable
     for result in results:
         if one:
             machines = f"{result['uses']} machines" if result["uses"] > 1 else "one machine"
-            say(f"Good for {machines} until {result['expires_at'][:16]} UTC; run this there:")
+            until = result["expires_at"][:16].replace("T", " ")
+            say(f"Good for {machines} until {until} UTC; run this there:")
             typer.echo(result["command"])
         else:
             typer.echo(f"{result['name']}: {result.get('command') or 'refused: ' + result['refused']}")
@@ -79,7 +81,11 @@ def print_invited(results: Sequence[dict[str, Any]], *, one: bool, say: Callable
 def is_loopback(url: str) -> bool:
     """Tell whether an address of control means this very machine, so that no other one could join by it."""
     host = urlsplit(url).hostname or ""
-    return host in {"localhost", "::1"} or host.startswith("127.")
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host == "localhost"
+    return address.is_loopback or address.is_unspecified
 
 
 def wait_ready(
