@@ -170,6 +170,21 @@ async def test_a_node_that_wants_a_token_is_told_by_its_name(lines: Lines) -> No
     assert any("wants a token" in str(line.get("why")) for line in lines)
 
 
+async def test_a_clients_own_token_is_tried_at_another_server_where_one_does_not_know_it() -> None:
+    renewed, late = HttpNode(), HttpNode()
+    renewed.token, late.token = "a-new-token-of-many-characters", TOKEN
+    async with (
+        nodes(renewed, late),
+        proxy(f"{renewed.address} kind=http", f"{late.address} kind=http") as stage,
+    ):
+        for known_to_one in (TOKEN, renewed.token) * 4:
+            got = await stage.http("POST", "/v1/proofs", QUESTION, Authorization=f"Bearer {known_to_one}")
+            assert got[0] == 200
+        got = await stage.http("POST", "/v1/proofs", QUESTION, Authorization="Bearer nobody-knows-this-token")
+        assert got[0] == 401
+        assert all(node.trouble is None for node in stage.core.directory.nodes.values())
+
+
 async def test_a_token_that_travels_in_the_clear_is_told_once(tmp_path: Path, lines: Lines) -> None:
     near, far = f"127.0.0.1:1 token-file={token_file(tmp_path)}", f"192.0.2.1 token-file={tmp_path / 'token'}"
     async with proxy(near, far, f"192.0.2.2 tls token-file={tmp_path / 'token'}"):

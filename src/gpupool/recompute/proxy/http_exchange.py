@@ -122,7 +122,12 @@ class HttpExchange(Exchange):
     def _locked(self, reply: HttpReply, node: Node) -> Judgement:
         """It is the client's fault only where the client's own token was passed on."""
         if self._authorization and not node.authorization:
-            return Judgement.GOOD
+            if self.refusers - node.itself:
+                return Judgement.GOOD
+            # While tokens are renewed one server may know what another one does not yet.
+            self._refusal = reply
+            self.refusers |= node.itself
+            return Judgement.BUSY
         self._denied |= node.itself
         lacks = "does not know this proxy's token" if node.authorization else "wants a token that nobody gave"
         if b"certificate" in reply.body:
