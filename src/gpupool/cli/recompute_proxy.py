@@ -9,16 +9,15 @@ from typing import Annotated
 
 import typer
 
+from gpupool.cli.recompute_node_options import NodeSourceOptions, NodeTrustOptions
 from gpupool.cli.recompute_proxy_dropin import NODE_HELP, PORT_HELP, TAKEOVER_HELP
 from gpupool.cli.recompute_proxy_process import become_proxy
-
-NODES_FILE_HELP = (
-    "A watched file: HOST[:PORT] [weight=] [sockets=] [kind=frames|http] [drain] a line; for TLS and tokens plain, tls, "
-    "tls=CA_FILE, tls=sha256:HEX, server-name=, cert=, key=, token-file=."
-)
+from gpupool.cli.shared_options import takes_groups
 
 
+@takes_groups
 def proxy(
+    *,
     node: Annotated[
         list[str] | None, typer.Option("--node", "-n", metavar="HOST[:PORT]", help=NODE_HELP)
     ] = None,
@@ -42,16 +41,7 @@ def proxy(
     host: Annotated[
         str, typer.Option(help="Address to listen on; others than loopback open it to the network.")
     ] = "127.0.0.1",
-    nodes_file: Annotated[
-        Path | None,
-        typer.Option(help=NODES_FILE_HELP),
-    ] = None,
-    control: Annotated[
-        str | None, typer.Option(metavar="URL", help="Control, whose recompute servers are used.")
-    ] = None,
-    token_file: Annotated[
-        Path | None, typer.Option(help="File with the token for control's feed [keys/service.token].")
-    ] = None,
+    sources: NodeSourceOptions,
     deadline: Annotated[
         float, typer.Option(metavar="SECONDS", help="All the time of a request that names none.")
     ] = 4.5,
@@ -82,18 +72,7 @@ def proxy(
         ),
     ] = None,
     log_level: Annotated[str, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
-    node_tls: Annotated[
-        str | None,
-        typer.Option(
-            metavar="system|CA_FILE|sha256:HEX",
-            help="Reach nodes over TLS, trusting this machine's authorities, a PEM file's, or one certificate.",
-        ),
-    ] = None,
-    node_token_file: Annotated[
-        Path | None, typer.Option(help="File whose first line is the token for nodes; mode 0600.")
-    ] = None,
-    node_cert: Annotated[Path | None, typer.Option(help="Certificate (PEM) to show to nodes.")] = None,
-    node_key: Annotated[Path | None, typer.Option(help="Key of that certificate (PEM); mode 0600.")] = None,
+    nodes_reached: NodeTrustOptions,
     tls_cert: Annotated[
         Path | None,
         typer.Option(
@@ -133,7 +112,6 @@ def proxy(
     """
     from gpupool.recompute.proxy.border import BorderFiles
     from gpupool.recompute.proxy.settings import DEFAULT_PORT, ProxySettings
-    from gpupool.recompute.proxy.trust import Trust, trust_of
 
     settings = ProxySettings(
         host=host,
@@ -141,9 +119,9 @@ def proxy(
         tcp=port is not None or unix is None,
         unix=None if unix is None else unix.absolute(),
         nodes=tuple(node or ()),
-        nodes_file=nodes_file,
-        control_url=control,
-        token_file=token_file,
+        nodes_file=sources.nodes_file,
+        control_url=sources.control,
+        token_file=sources.token_file,
         deadline_seconds=deadline,
         sockets=sockets,
         frame_limit=frame_limit,
@@ -156,13 +134,7 @@ def proxy(
         alert_url=alert_url,
         log_level=log_level.upper(),
         border=BorderFiles(tls_cert, tls_key, client_ca, client_tokens, require_tls),
-        trust=trust_of(trust_words(node_tls, node_token_file, node_cert, node_key), Trust()),
+        trust=nodes_reached.trust(),
         check_answers=check_answers,
     )
     become_proxy(settings, sys.argv[1:])
-
-
-def trust_words(tls: str | None, token: Path | None, cert: Path | None, key: Path | None) -> list[str]:
-    """Return options on how nodes are reached as the words that a file of nodes has for them."""
-    given = {"tls": tls, "token-file": token, "cert": cert, "key": key}
-    return [f"{name}={value}" for name, value in given.items() if value is not None]

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from gpupool.cli.recompute_proxy import NODES_FILE_HELP
+from gpupool.cli.recompute_node_options import NodeSourceOptions, NodeTrustOptions
+from gpupool.cli.shared_options import takes_groups
 
 app = typer.Typer(help="Have partial proofs of v2 plots solved for stock Chia farmers.", no_args_is_help=True)
 
@@ -17,6 +18,7 @@ def root() -> None:
 
 
 @app.command()
+@takes_groups
 def serve(
     *,
     node: Annotated[
@@ -28,13 +30,7 @@ def serve(
             help="A recompute server with chia_rs; repeat, or with commas.",
         ),
     ] = None,
-    nodes_file: Annotated[Path | None, typer.Option(help=NODES_FILE_HELP)] = None,
-    control: Annotated[
-        str | None, typer.Option(metavar="URL", help="Control, whose recompute servers are used.")
-    ] = None,
-    token_file: Annotated[
-        Path | None, typer.Option(help="File with the token for control's feed [keys/service.token].")
-    ] = None,
+    sources: NodeSourceOptions,
     port: Annotated[
         int,
         typer.Option(
@@ -74,17 +70,7 @@ def serve(
     drain: Annotated[
         float, typer.Option(metavar="SECONDS", help="Time for partial proofs under way at a stop.")
     ] = 25.0,
-    node_tls: Annotated[
-        str | None,
-        typer.Option(
-            metavar="system|CA_FILE|sha256:HEX", help="Reach workers over TLS; see `recompute proxy`."
-        ),
-    ] = None,
-    node_token_file: Annotated[
-        Path | None, typer.Option(help="File whose first line is the token for workers; mode 0600.")
-    ] = None,
-    node_cert: Annotated[Path | None, typer.Option(help="Certificate (PEM) to show to workers.")] = None,
-    node_key: Annotated[Path | None, typer.Option(help="Key of that certificate (PEM); mode 0600.")] = None,
+    nodes_reached: NodeTrustOptions,
     log_level: Annotated[str, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
 ) -> None:
     """Be the one solver of many farmers: each partial proof goes to the worker that will finish first.
@@ -97,8 +83,6 @@ def serve(
 
       gpupool solver serve --host 0.0.0.0 --nodes-file /etc/gpupool/solvers --allow-file /etc/gpupool/farmers
     """
-    from gpupool.cli.recompute_proxy import trust_words
-    from gpupool.recompute.proxy.trust import Trust, trust_of
     from gpupool.recompute.solver_front.main import run
     from gpupool.recompute.solver_front.settings import FrontSettings
 
@@ -108,10 +92,10 @@ def serve(
             port=port,
             admin_port=admin_port,
             nodes=tuple(node or ()),
-            nodes_file=nodes_file,
-            control_url=control,
-            control_token_file=token_file,
-            trust=trust_of(trust_words(node_tls, node_token_file, node_cert, node_key), Trust()),
+            nodes_file=sources.nodes_file,
+            control_url=sources.control,
+            control_token_file=sources.token_file,
+            trust=nodes_reached.trust(),
             allow=tuple(allow or ()),
             allow_file=allow_file,
             allow_local=allow_local,
