@@ -17,6 +17,7 @@ import httpx
 
 from fleet_samples import new_database
 from gpupool.contracts.agent_link import Command, DeviceReport, PlacementReport, Report, ReportReply
+from gpupool.control.alerts.desk import AlertDesk
 from gpupool.control.app import build_app
 from gpupool.control.http.guard import Tokens
 from gpupool.control.joining import forget_sessions
@@ -39,9 +40,17 @@ class Stage:
     """One run of control and a client with the operator token."""
 
     def __init__(
-        self, pool: Pool, server: ControlServer, url: str, tokens: Tokens, client: httpx.AsyncClient
+        self,
+        pool: Pool,
+        server: ControlServer,
+        url: str,
+        tokens: Tokens,
+        client: httpx.AsyncClient,
+        desk: AlertDesk,
     ) -> None:
         self.pool, self.server, self.url, self.tokens, self.client = pool, server, url, tokens, client
+        self.desk = desk
+        """Shows alarms, and looks at nothing by itself."""
 
     async def get(self, path: str, **query: Any) -> Any:
         """Return the JSON answer of a GET that must succeed."""
@@ -95,7 +104,8 @@ async def stage(folder: Path, clock: Clock | None = None) -> AsyncIterator[Stage
     tokens = Tokens.load_or_make(home)
     listening = asyncio.Event()
     listener = bind("control", "127.0.0.1", 0, "GPUPOOL_CONTROL")
-    server = ControlServer(build_app(pool, tokens), on_listening=listening.set)
+    desk = AlertDesk(pool)
+    server = ControlServer(build_app(pool, tokens, desk=desk), on_listening=listening.set)
     serving = asyncio.create_task(server.serve([listener]))
     reconciling = asyncio.create_task(supervise(Reconciler(pool)))
     await listening.wait()
@@ -103,7 +113,7 @@ async def stage(folder: Path, clock: Clock | None = None) -> AsyncIterator[Stage
     headers = {"Authorization": f"Bearer {tokens.operator}"}
     try:
         async with a_client(url, headers) as client:
-            yield Stage(pool, server, url, tokens, client)
+            yield Stage(pool, server, url, tokens, client, desk)
     finally:
         server.should_exit = True
         pool.close()

@@ -27,9 +27,14 @@ class Alarms:
     """The alarms that people are, or are to be, told of."""
 
     def __init__(self, known: Iterable[Alarm] = (), rises: Mapping[str, float] | None = None) -> None:
-        """``known``: as an earlier run left them; ``rises``: rule -> seconds that replace the rule's own."""
+        """``known``: as an earlier run left them; ``rises``: rule -> seconds that replace the rule's own.
+
+        What is told sooner by that is over sooner as well.
+        """
         self._alarms = {alarm.key: alarm for alarm in known}
-        self._rises = {name: rule.rise for name, rule in RULES.items()} | dict(rises or {})
+        given = rises or {}
+        self._rises = {name: given.get(name, rule.rise) for name, rule in RULES.items()}
+        self._falls = {name: min(rule.fall, given.get(name, rule.fall)) for name, rule in RULES.items()}
         self._pending: dict[Key, _Pending] = {}
         self._absent: dict[Key, float] = {}
         self._last: float | None = None
@@ -64,7 +69,7 @@ class Alarms:
         for key, alarm in self._alarms.items():
             if alarm.until is not None or key in found or not judged(key):
                 continue
-            if now - self._absent.setdefault(key, now) >= RULES[alarm.rule].fall:
+            if now - self._absent.setdefault(key, now) >= self._falls[alarm.rule]:
                 del self._absent[key]
                 self._alarms[key] = replace(alarm, until=wall)
                 changed.append(self._alarms[key])
