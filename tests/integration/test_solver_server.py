@@ -12,6 +12,7 @@ import pytest
 
 import v2_plots
 from gpupool.contracts.recompute import RecomputeServerView, SolutionRequest
+from gpupool.core.errors import EnvironmentProblemError
 from gpupool.core.listening import bind
 from gpupool.recompute.demo import known_proof, proof_request
 from gpupool.recompute.server import main, solving
@@ -66,14 +67,14 @@ class Stage:
 @asynccontextmanager
 async def stage(**settings: object) -> AsyncIterator[Stage]:
     given = RecomputeServerSettings.model_validate({"recompute_port": 0, "recompute_threads": 1, **settings})
-    listener = bind("the recompute server", "127.0.0.1", 0, "GPUPOOL_RECOMPUTE")
     lookups = ScriptedEngine()
     crew = ThreadCrew(lookups, 1)
-    async with (
-        main.listening(given, "inst-test", listener, crew) as (server, port),
-        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(2 * PATIENCE)) as http,
-    ):
-        yield Stage(f"http://127.0.0.1:{port}", http, lookups, server)
+    with bind("the recompute server", "127.0.0.1", 0, "GPUPOOL_RECOMPUTE") as listener:
+        async with (
+            main.listening(given, "inst-test", listener, crew) as (server, port),
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(2 * PATIENCE)) as http,
+        ):
+            yield Stage(f"http://127.0.0.1:{port}", http, lookups, server)
     crew.close()
 
 
@@ -190,10 +191,25 @@ async def test_real_lookups_meet_their_deadlines_beside_a_solution(tmp_path: Any
 async def test_without_a_solver_it_says_so(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if why == "not installed":
         monkeypatch.setattr(main, "installed_release", lambda: None)
-    async with stage(recompute_solvers=0 if why == "switched off" else 1) as server:
+    settings = {"recompute_solvers": 0} if why == "switched off" else {}
+    async with stage(**settings) as server:
         assert (await server.view()).solver is None
         status, problem = await server.post(SOLUTIONS, asking(v2_plots.questions()[0]))
         assert (status, problem["code"]) == (422, "no_solver")
+
+
+async def test_a_solver_that_was_asked_for_starts_with_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with stage(recompute_solvers=2) as server:
+
+        async def ready() -> bool:
+            view = (await server.view()).solver
+            return view is not None and (view.state, view.workers) == ("ready", 2)
+
+        await eventually(ready)
+    monkeypatch.setattr(main, "installed_release", lambda: None)
+    with pytest.raises(EnvironmentProblemError, match="not installed"):
+        async with stage(recompute_solvers=2):
+            pass
 
 
 async def test_a_server_with_tokens_wants_one_for_solutions_too(tmp_path: Any) -> None:

@@ -219,13 +219,27 @@ async def listening(
 
 
 def _solver_desk(settings: RecomputeServerSettings, lookups: WorkQueue) -> SolverDesk | None:
-    """Return what solves partial proofs of v2 plots here, if that is wanted and chia_rs is installed."""
-    release = installed_release()
-    if release is None or not settings.recompute_solvers:
+    """Return what solves partial proofs of v2 plots here, if that is wanted and chia_rs is installed.
+
+    Where it is asked for by name, its processes are started at once, and a missing library is an error.
+    """
+    release, asked_for = installed_release(), "recompute_solvers" in settings.model_fields_set
+    if not settings.recompute_solvers:
+        return None
+    if release is None:
+        if asked_for:
+            raise EnvironmentProblemError(
+                "Solving partial proofs of v2 plots needs chia_rs, which is not installed.",
+                remedy="Install the farmers' release of it (0.48.0 for Chia 2.7.5) into this environment, or leave out"
+                " --solvers.",
+            )
         return None
     rules = SeatRules(stuck_seconds=settings.recompute_stuck_seconds, log_level=settings.log_level)
     crew = ProcessCrew([solver_worker(settings.recompute_solvers)], rules)
-    return SolverDesk(crew, lookups, settings.recompute_queue_room, release)
+    desk = SolverDesk(crew, lookups, settings.recompute_queue_room, release)
+    if asked_for:
+        desk.begin()
+    return desk
 
 
 def _keep_record(settings: RecomputeServerSettings, instance_id: str, port: int) -> Path | None:

@@ -3,7 +3,7 @@
 A solution takes every core for seconds, a look-up one for milliseconds, and both have deadlines. Solvers run with two
 thirds of the weight that look-ups have (`solvers.child.NICENESS`), so neither starves, and each queue counts on the
 other's work when it says what it can do in time. Who owns no v2 plots pays nothing: processes start with the first
-request.
+request, or with the server where it was told how many.
 """
 
 import asyncio
@@ -73,7 +73,7 @@ class SolverDesk:
             raise WrongReleaseError(
                 f"The plot is of chia_rs {wanted}, and this server has {self.release}: they cannot read each other's plots."
             )
-        self._begin()
+        self.begin()
         return question
 
     def view(self) -> SolverView:
@@ -102,7 +102,8 @@ class SolverDesk:
             measured=rates.best(work, plan.factory) is not None,
         )
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
+        """Start the processes, unless they were before."""
         crew = self.queue.crew
         if not self._begun and isinstance(crew, ProcessCrew):
             self._begun = True
