@@ -111,7 +111,7 @@ async def test_a_card_answers_what_is_worth_it_and_the_cpu_the_rest(checkout: Pa
     assert "(used_gpu = 0, is_fail = 0, engine = numba" in quality
     assert "(used_gpu = 0, is_fail = 0, engine = known" in again
     cpu, card = view.devices
-    assert (cpu.kind, card.kind, card.engine, card.workers) == ("cpu", "gpu", "opencl", 2)
+    assert (cpu.kind, card.kind, card.engine, card.index, card.workers) == ("cpu", "gpu", "opencl", 0, 2)
     assert card.rates[0].proof_ms
     assert card.rates[0].quality_ms is None
 

@@ -261,7 +261,7 @@ async def test_with_every_worker_in_quarantine_requests_are_refused_at_once_with
         assert (status, problem["code"]) == (503, "worker_lost")
         status, problem = await h.ask(engines.ANSWER)
         assert (status, problem["code"]) == (503, "worker_lost")
-        assert "card 0: it ended with signal 11" in problem["detail"]
+        assert "card 0 (test): it ended with signal 11" in problem["detail"]
         status, problem = await h.show("/readyz")
         assert (status, problem["code"]) == (503, "not_ready")
 

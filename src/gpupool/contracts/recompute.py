@@ -132,6 +132,8 @@ class RecomputeDevice(Message):
     kind: Literal["cpu", "gpu"]
     name: Text
     engine: Text
+    index: int | None = None
+    """Of a card among those of its maker, as the server's flags count them."""
     workers: int
     """Requests it works on at once."""
     state: Literal["starting", "ready", "resting", "quarantined"] = "ready"

@@ -322,6 +322,7 @@ def _device(place: Place, rates: Rates) -> RecomputeDevice:
         kind=plan.kind,
         name=plan.name,
         engine=plan.engine,
+        index=plan.index,
         workers=plan.threads,
         state=place.state,
         restarts=place.deaths,

@@ -115,7 +115,7 @@ class ProcessCrew:
 
     def why_not(self) -> str | None:
         """See `Crew.why_not`."""
-        reasons = {f"{seat.plan.name}: {seat.why}" for seat in self._seats if seat.why}
+        reasons = {f"{seat.plan.label}: {seat.why}" for seat in self._seats if seat.why}
         return "; ".join(sorted(reasons)) or None
 
     def begin(self) -> "asyncio.Task[None]":

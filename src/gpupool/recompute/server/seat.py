@@ -139,7 +139,7 @@ class Seat:
             self._back_at = self._clock.monotonic() + rest.seconds
             log.error(
                 "worker_quarantined" if rest.quarantined else "worker_died",
-                device=self.plan.name,
+                device=self.plan.label,
                 reason=why,
                 deaths=self.restarts.deaths,
                 again_in=rest.seconds,
@@ -235,7 +235,7 @@ class Seat:
             self.state, self.why = "ready", None
             self._ready_since = self._clock.monotonic()
             self._start_seconds = self._ready_since - self._began
-            log.info("worker_ready", device=self.plan.name, seconds=round(self._start_seconds, 1))
+            log.info("worker_ready", device=self.plan.label, seconds=round(self._start_seconds, 1))
             self._changed()
 
     def _end(self, message: Done | Failed) -> None:
@@ -270,7 +270,9 @@ class Seat:
         self._tickets.clear()
         # Each is put at the head of the queue, so the oldest comes last to stand first.
         for ticket in reversed(tickets):
-            self._lost(ticket, WorkerLostError(f"The worker on {self.plan.name} was lost: {why}."), self.plan)
+            self._lost(
+                ticket, WorkerLostError(f"The worker on {self.plan.label} was lost: {why}."), self.plan
+            )
 
     def _send(self, message: Message) -> None:
         if self._process is not None:

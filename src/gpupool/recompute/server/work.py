@@ -357,7 +357,7 @@ class WorkQueue:
                 ticket.doubted = plan
         if self._may_try_again(ticket, plan):
             self._line.add_first(ticket)
-            log.info("question_tried_again", device=plan.name, reason=error.message, tries=ticket.tries)
+            log.info("question_tried_again", device=plan.label, reason=error.message, tries=ticket.tries)
         else:
             ticket.fail(error)
 
