@@ -28,6 +28,7 @@ from gpupool.cli import (
     status,
     support_bundle,
     uninstall,
+    why,
 )
 from gpupool.cli.invocation import as_typed
 from gpupool.cli.up import command as up
@@ -53,6 +54,7 @@ app.command("restore")(backup.restore)
 app.add_typer(backup.app, name="database")
 app.add_typer(chute.app, name="chute")
 app.add_typer(node.app, name="node")
+app.add_typer(why.app, name="why")
 app.add_typer(gpu.app, name="gpu")
 app.add_typer(alerts.app, name="alerts")
 app.add_typer(control.app, name="control")
