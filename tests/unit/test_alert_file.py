@@ -10,6 +10,7 @@ from gpupool.cli.alerts import seconds_of
 from gpupool.contracts.alert_file import MOST_TARGETS, load_alert_file
 from gpupool.control.alerts.set_up import desk_of
 from gpupool.core.errors import EnvironmentProblemError, InvalidInputError
+from gpupool.core.home import Home
 from gpupool.fleet.alarms import Severity
 
 SECRET = "SeCrEt42"
@@ -23,7 +24,7 @@ def written(folder: Path, text: str, mode: int = 0o600) -> Path:
 
 
 def test_without_a_file_nobody_is_told_but_the_log(tmp_path: Path) -> None:
-    file = load_alert_file(tmp_path)
+    file = load_alert_file(Home(tmp_path))
     assert file.targets == []
     assert [name for name, _, _ in desk_of(file, tmp_path).targets] == ["log"]
 
@@ -47,7 +48,7 @@ def test_a_whole_file_is_understood(tmp_path: Path) -> None:
         control_silent_minutes: 10
         """,
     )
-    file = load_alert_file(tmp_path, SecretStr("json://one  json://two"))
+    file = load_alert_file(Home(tmp_path), SecretStr("json://one  json://two"))
     assert SECRET not in repr(file)
     desk = desk_of(file, tmp_path)
     assert [(name, notifier.name, least) for name, notifier, least in desk.targets] == [
@@ -68,7 +69,7 @@ def test_a_whole_file_is_understood(tmp_path: Path) -> None:
 def test_a_file_that_others_may_read_is_refused(tmp_path: Path, mode: int) -> None:
     path = written(tmp_path, "targets: []", mode)
     with pytest.raises(EnvironmentProblemError, match="others than its owner") as caught:
-        load_alert_file(tmp_path)
+        load_alert_file(Home(tmp_path))
     assert caught.value.remedy == f"Run `chmod 600 {path}`."
 
 
@@ -92,7 +93,7 @@ def test_a_file_that_others_may_read_is_refused(tmp_path: Path, mode: int) -> No
 def test_a_wrong_file_is_told_without_what_stands_in_it(tmp_path: Path, text: str, said: str) -> None:
     written(tmp_path, text)
     with pytest.raises(InvalidInputError) as caught:
-        load_alert_file(tmp_path)
+        load_alert_file(Home(tmp_path))
     assert said in caught.value.message
     assert SECRET not in f"{caught.value.message}{caught.value.remedy}{caught.value.__cause__}"
 
@@ -100,7 +101,7 @@ def test_a_wrong_file_is_told_without_what_stands_in_it(tmp_path: Path, text: st
 def test_a_rule_that_is_none_is_refused_with_those_there_are(tmp_path: Path) -> None:
     written(tmp_path, "holds: {node_slient: 3}")
     with pytest.raises(InvalidInputError, match="node_slient") as caught:
-        desk_of(load_alert_file(tmp_path), tmp_path)
+        desk_of(load_alert_file(Home(tmp_path)), tmp_path)
     assert "node_silent" in caught.value.remedy
 
 
@@ -114,11 +115,11 @@ def test_what_is_no_file_of_text_is_refused(tmp_path: Path, kind: str) -> None:
     else:
         written(tmp_path, "").write_bytes(b"\xff\xfe")
     with pytest.raises(EnvironmentProblemError):
-        load_alert_file(tmp_path)
+        load_alert_file(Home(tmp_path))
 
 
 def test_a_folder_that_is_gone_shows_no_disk(tmp_path: Path) -> None:
-    assert desk_of(load_alert_file(tmp_path), tmp_path / "gone").disk() is None
+    assert desk_of(load_alert_file(Home(tmp_path)), tmp_path / "gone").disk() is None
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """No secret leaves in a support bundle: neither a known one in any form, nor one that looks like one."""
 
 import json
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
@@ -9,6 +10,8 @@ from hypothesis import strategies as st
 
 from gpupool.cli.bundle.contents import MOST_TAIL, OVERLAP, cut
 from gpupool.cli.bundle.redaction import REMOVED, Redactor
+from gpupool.cli.bundle.secrets import known_secrets
+from gpupool.core.home import Home
 from gpupool.core.secret_names import is_secret_name
 
 SECRET = "Zq9-hidden_value.77"
@@ -94,6 +97,10 @@ def test_what_helps_stays(line: str) -> None:
         ("OPENAI_API_KEY", True),
         ("DB_PASSWORD", True),
         ("MY_SECRET_THING", True),
+        ("GPUPOOL_DATABASE_URL", True),
+        ("GPUPOOL_ALERT_URLS", True),
+        ("GPUPOOL_PROXY_ALERT_URL", True),
+        ("GPUPOOL_CONTROL_URL", False),
         ("PWD", False),
         ("GPUPOOL_CONTROL_PORT", False),
         ("MAX_TOKENS", False),
@@ -102,6 +109,12 @@ def test_what_helps_stays(line: str) -> None:
 )
 def test_names_that_tell_of_a_secret(name: str, secret: bool) -> None:
     assert is_secret_name(name) is secret
+
+
+def test_addresses_of_alerts_are_secrets_and_their_other_lines_are_not(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.alerts.write_text(f"targets:\n  - name: ops\n    apprise: 'dingtalk://{SECRET}@token'\n")
+    assert known_secrets(home, {}) == {f"dingtalk://{SECRET}@token"}
 
 
 @pytest.mark.parametrize(

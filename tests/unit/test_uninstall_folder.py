@@ -35,6 +35,7 @@ def refuse(root: Path, **stand_ins: Path) -> str:
 
 
 def test_a_whole_folder_goes(home: Home) -> None:
+    home.alerts.write_text("targets: []")
     refuse_unfit(home)
     removed = remove(home, keep_data=False)
     assert (removed.gone, removed.stayed, removed.links) == (True, [], [])

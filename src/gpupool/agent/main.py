@@ -43,7 +43,7 @@ def run_agent(settings: AgentSettings) -> None:
     """
     _check_listen_host(settings.listen_host)
     home = settings.folders.prepare()
-    alerts = load_alert_file(home.root, settings.alert_urls)
+    alerts = load_alert_file(home, settings.alert_urls)
     with _sole_agent(home.agent / "agent.lock"), _recorded(settings):
         asyncio.run(_run(settings, alerts))
 

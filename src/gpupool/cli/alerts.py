@@ -174,15 +174,15 @@ def _print_deliveries(deliveries: "Sequence[DeliveryView]") -> None:
 
 
 def _test_here(to: str | None) -> "list[DeliveryView]":
-    from gpupool.contracts.alert_file import FILE_NAME, load_alert_file
+    from gpupool.contracts.alert_file import load_alert_file
     from gpupool.core.errors import NotFoundError
     from gpupool.core.home import Home
 
     home = Home.from_environment()
-    targets = [target for target in load_alert_file(home.root).targets if to in {None, target.name}]
+    targets = [target for target in load_alert_file(home).targets if to in {None, target.name}]
     if not targets:
         raise NotFoundError(
-            f"{home.root / FILE_NAME} names {'nobody' if to is None else f'no target {to!r}'}.",
+            f"{home.alerts} names {'nobody' if to is None else f'no target {to!r}'}.",
             remedy="See docs/how-to/alerts.md for what it may say; GPUPOOL_HOME names the folder.",
         )
     return asyncio.run(_send_here(targets))

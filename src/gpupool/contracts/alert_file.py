@@ -14,8 +14,8 @@ from gpupool.contracts.base import Input, Name
 from gpupool.contracts.problems import describe
 from gpupool.contracts.spec_text import MalformedSpecError, read_text
 from gpupool.core.errors import EnvironmentProblemError, InvalidInputError
+from gpupool.core.home import Home
 
-FILE_NAME: Final = "alerts.yaml"
 MOST_TARGETS: Final = 20
 _Seconds = Annotated[float, Field(ge=0, le=86_400)]
 
@@ -79,13 +79,13 @@ class AlertFile(Input):
         return self
 
 
-def load_alert_file(folder: Path, urls: SecretStr | None = None) -> AlertFile:
-    """Return what ``alerts.yaml`` in ``folder`` says, and targets for ``urls``: Apprise addresses between blanks.
+def load_alert_file(home: Home, urls: SecretStr | None = None) -> AlertFile:
+    """Return what ``alerts.yaml`` says, and targets for ``urls``: Apprise addresses between blanks.
 
     No file: the defaults. Raises InvalidInputError where it is not valid, EnvironmentProblemError where it cannot be
     read or others than its owner can read it.
     """
-    path = folder / FILE_NAME
+    path = home.alerts
     text = _read(path)
     try:
         found = (

@@ -77,7 +77,7 @@ async def _serve(settings: ControlSettings, home: Home, listener: socket.socket)
     from gpupool.store.open import open_store, run_migration
 
     where = _database(settings, home)
-    whom_to_tell = load_alert_file(home.root, settings.alert_urls)
+    whom_to_tell = load_alert_file(home, settings.alert_urls)
     migration = asyncio.create_task(run_migration(where))
     # Loaded while the migration runs in its own process; there are two cores nearly everywhere.
     await asyncio.sleep(0)

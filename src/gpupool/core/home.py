@@ -81,6 +81,11 @@ class Home:
         return self.root / "logs"
 
     @property
+    def alerts(self) -> Path:
+        """Whom to tell when something dies; written by a person, and secret."""
+        return self.root / "alerts.yaml"
+
+    @property
     def agent(self) -> Path:
         """The agent's key and its run records."""
         return self.root / "agent"

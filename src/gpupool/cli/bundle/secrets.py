@@ -23,8 +23,9 @@ _SHORTEST_VALUE: Final = 8
 
 
 def known_secrets(home: Home, environment: Mapping[str, str]) -> set[str]:
-    """Return every secret that can be known: key files, telling variables, and the variables of workloads."""
+    """Return every secret that can be known: key files, alerts, telling variables, and the variables of workloads."""
     found = {text for path in secret_files(home) for text in _texts_of(path)}
+    found |= {word.strip("'\",") for text in _texts_of(home.alerts) for word in text.split() if "://" in word}
     telling = {value for name, value in environment.items() if is_secret_name(name)}
     found |= telling | {password for value in telling if (password := _password_of(value))}
     for variables in (*_recorded(home), *_stored(home)):

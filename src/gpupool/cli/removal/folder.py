@@ -105,7 +105,7 @@ def remove(home: Home, *, keep_data: bool) -> Removed:
     if keep_data:
         doomed = [home.logs, home.cache, home.agent / "runs"]
     else:
-        doomed = [home.logs, home.cache, home.agent, home.keys, home.data, home.run]
+        doomed = [home.logs, home.cache, home.agent, home.keys, home.alerts, home.data, home.run]
     for path in doomed:
         _remove_one(path, links)
     if not keep_data:

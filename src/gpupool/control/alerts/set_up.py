@@ -5,7 +5,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
-from gpupool.contracts.alert_file import FILE_NAME, AlertFile
+from gpupool.contracts.alert_file import AlertFile
 from gpupool.control.alerts.desk import LOG_ONLY, Desk
 from gpupool.control.alerts.rules import RULES, Disk
 from gpupool.core.errors import InvalidInputError
@@ -21,7 +21,7 @@ def desk_of(file: AlertFile, data: Path) -> Desk:
     unknown = sorted(file.holds.keys() - RULES.keys())
     if unknown:
         raise InvalidInputError(
-            f"{FILE_NAME}: holds: there is no rule {', '.join(unknown)}.",
+            f"alerts.yaml: holds: there is no rule {', '.join(unknown)}.",
             remedy=f"The rules are: {', '.join(RULES)}.",
         )
     targets = [
