@@ -4,9 +4,11 @@ The session of a node's last TLS connection is kept, so that the next one resume
 """
 
 import asyncio
+from contextlib import suppress
 from typing import TypeVar, cast
 
 from gpupool.core.errors import EnvironmentProblemError
+from gpupool.recompute.proxy.names import addresses_of, moved
 from gpupool.recompute.proxy.nodes import Node
 from gpupool.recompute.proxy.tls import TlsConnection
 from gpupool.recompute.proxy.trust import Keyring
@@ -34,15 +36,27 @@ async def connect(node: Node, protocol: _P, keyring: Keyring, seconds: float) ->
             if node.trust.tls:
                 await _secured(node, protocol, keyring)
             else:
-                loop = asyncio.get_running_loop()
-                await loop.create_connection(lambda: protocol, node.wish.host, node.wish.port)
+                await _reach(node, protocol)
     except EnvironmentProblemError as error:
         raise NoConnectionError(error.message, error.remedy) from error
     except TimeoutError as error:
+        moved(node)
         raise NoConnectionError("no connection in time") from error
     except OSError as error:
+        moved(node)
         raise NoConnectionError((error.strerror or str(error)).lower()) from error
     return protocol
+
+
+async def _reach(node: Node, protocol: asyncio.BaseProtocol) -> None:
+    """Connect to the first address of a node that takes the connection; raise OSError where none does."""
+    loop, port = asyncio.get_running_loop(), node.wish.port
+    *others, last = await addresses_of(node)
+    for address in others:
+        with suppress(OSError):
+            await loop.create_connection(lambda: protocol, address, port)
+            return
+    await loop.create_connection(lambda: protocol, last, port)
 
 
 async def _secured(node: Node, protocol: asyncio.Protocol, keyring: Keyring) -> None:
@@ -64,7 +78,7 @@ async def _secured(node: Node, protocol: asyncio.Protocol, keyring: Keyring) -> 
         pin=trust.pin,
         failed=failed,
     )
-    await loop.create_connection(lambda: connection, node.wish.host, node.wish.port)
+    await _reach(node, connection)
     try:
         await made
     except OSError as error:

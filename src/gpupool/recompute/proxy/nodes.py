@@ -14,6 +14,7 @@ from gpupool.recompute.addresses import format_address
 from gpupool.recompute.proxy.trust import Trust
 
 if TYPE_CHECKING:
+    import asyncio
     import ssl
 
     from gpupool.recompute.proxy.links import Link
@@ -83,6 +84,11 @@ class Node:
     failed: int = 0
     failed_counted: int = 0
     """Of `failed`, those that the tallies know."""
+    addresses: tuple[str, ...] = ()
+    """What its name was found to stand for."""
+    look_up_at: float = 0.0
+    """Loop seconds from which on its name is looked up again."""
+    looking_up: "asyncio.Future[tuple[str, ...]] | None" = None
     trouble: str | None = None
     """What was last wrong with it, told once until it is well again."""
     name: str = field(init=False)

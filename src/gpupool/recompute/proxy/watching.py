@@ -4,12 +4,14 @@ import asyncio
 import contextlib
 import ipaddress
 import socket
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from gpupool.recompute.credentials import is_loopback
 from gpupool.recompute.proxy.dispatching import Dispatcher
+from gpupool.recompute.proxy.names import addresses_of
 from gpupool.recompute.proxy.nodes import Kind, Node
 from gpupool.recompute.proxy.probing import Finding, ask_frame, ask_server
 
@@ -139,7 +141,13 @@ class NodeWatch:
             self._core.nodes_changed()
 
     async def _is_this_proxy(self, node: Node) -> bool:
-        return node.wish.port == self._port and await is_own_address(node.wish.host, self._core.settings.host)
+        if node.wish.port != self._port:
+            return False
+        try:
+            async with asyncio.timeout(2):
+                return is_ours(await addresses_of(node), self._core.settings.host)
+        except (OSError, TimeoutError):
+            return False
 
 
 async def is_own_address(host: str, listening_on: str) -> bool:
@@ -149,7 +157,12 @@ async def is_own_address(host: str, listening_on: str) -> bool:
             found = await asyncio.get_running_loop().getaddrinfo(host, 0, type=socket.SOCK_STREAM)
     except (OSError, TimeoutError):
         return False
-    addresses = {str(entry[4][0]).partition("%")[0] for entry in found}
+    return is_ours({str(entry[4][0]) for entry in found}, listening_on)
+
+
+def is_ours(found: Iterable[str], listening_on: str) -> bool:
+    """Tell whether one of the addresses ``found`` is this machine's, and heard by a listener on ``listening_on``."""
+    addresses = {address.partition("%")[0] for address in found}
     everywhere = listening_on in {"0.0.0.0", "::", ""}  # noqa: S104
     return any(_is_ours(address) and (everywhere or _same(address, listening_on)) for address in addresses)
 
