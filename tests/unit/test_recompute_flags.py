@@ -1,9 +1,12 @@
 """Threads and cards that were asked for, what start-up prints of them, and what is refused."""
 
+import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from gpupool.cli.recompute_client_options import keep_kernels
 from gpupool.core.errors import InvalidInputError
 from gpupool.devices.recovery.cards import CPU_AS_CARD
 from gpupool.devices.recovery.choosing import Card, Maker
@@ -224,3 +227,19 @@ def test_a_request_is_one_line_that_begins_as_the_originals() -> None:
     refused = request_line(7, "::1", None, 0.5, engine="numba", result="invalid_input", request_id="req-2")
     assert "for K? C? took 0.500 ms (used_gpu = 0, is_fail = 1," in refused
     assert "result = invalid_input" in refused
+
+
+def test_kernels_of_the_tools_are_kept_in_the_users_cache_where_there_is_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    with monkeypatch.context() as patch:
+        patch.delenv("NUMBA_CACHE_DIR", raising=False)
+        patch.setattr(Path, "home", homeless)
+        keep_kernels()
+        assert "NUMBA_CACHE_DIR" not in os.environ
+        patch.setattr(Path, "home", lambda: tmp_path)
+        keep_kernels()
+        assert os.environ.pop("NUMBA_CACHE_DIR") == str(tmp_path / ".cache" / "gpupool" / "numba")

@@ -110,5 +110,7 @@ def client_options(
 def keep_kernels() -> None:
     """Let the verifier's compiled code be kept for the next run, in the user's own cache."""
     import os
+    from contextlib import suppress
 
-    os.environ.setdefault("NUMBA_CACHE_DIR", str(Path.home() / ".cache" / "gpupool" / "numba"))
+    with suppress(RuntimeError):  # a user without a home folder, as in some containers
+        os.environ.setdefault("NUMBA_CACHE_DIR", str(Path.home() / ".cache" / "gpupool" / "numba"))
