@@ -169,6 +169,67 @@ async def test_limits_of_a_request() -> None:
     assert node.seen == []
 
 
+async def test_what_comes_in_pieces_or_several_at_once_is_answered_in_order() -> None:
+    node = HttpNode()
+    head = f"POST /v1/proofs HTTP/1.1\r\nHost: x\r\nX-Request-Id: {{}}\r\nContent-Length: {len(QUESTION)}\r\n\r\n"
+    asked = b"".join(head.format(f"no-{number}").encode() + QUESTION for number in range(5))
+    async with nodes(node), proxy(node) as stage:
+        await stage.known(1)
+        for size in (len(asked), 700, len(asked) // 2 + 3):
+            reader, writer = await stage.connect()
+            for at in range(0, len(asked), size):
+                writer.write(asked[at : at + size])
+                await writer.drain()
+            for number in range(5):
+                answered = (await reader.readuntil(b"\r\n\r\n")).decode()
+                length = int(answered.lower().partition("content-length: ")[2].partition("\r\n")[0])
+                assert f"X-Request-Id: no-{number}\r\n" in answered
+                assert json.loads(await reader.readexactly(length)) == PROOF
+            writer.close()
+    assert node.seen == [QUESTION] * 15
+
+
+async def test_a_client_that_asks_first_may_send_its_body() -> None:
+    node = HttpNode()
+    head = f"POST /v1/proofs HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: {len(QUESTION)}\r\n\r\n"
+    async with nodes(node), proxy(node) as stage:
+        await stage.known(1)
+        reader, writer = await stage.connect()
+        writer.write(head.encode())
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        writer.write(QUESTION)
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 OK\r\n")
+        writer.close()
+
+
+async def test_a_body_without_a_length_is_limited_too() -> None:
+    node = HttpNode()
+    head = b"POST /v1/proofs HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    async with nodes(node), proxy(node) as stage:
+        await stage.known(1)
+        whole = head + b"%x\r\n%b\r\n0\r\n\r\n" % (len(QUESTION), QUESTION)
+        reader, writer = await stage.connect()
+        writer.write(whole)
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 OK\r\n")
+        writer.close()
+        assert b" 413 " in await stage.exchange(
+            head + b"8000\r\n" + b"x" * 0x8000 + b"\r\n9000\r\n" + b"x" * 0x9000
+        )
+    assert node.seen == [QUESTION]
+
+
+async def test_a_request_slower_than_nearly_all_is_asked_elsewhere_too() -> None:
+    quick, late = HttpNode(), HttpNode()
+    async with nodes(quick, late), proxy(quick, late) as stage:
+        await stage.known(2)
+        for _ in range(100):
+            assert (await stage.http("POST", "/v1/proofs", QUESTION))[0] == 200
+        late.delay = 3.0
+        while not stage.core.http.pool.hedges.taken:
+            status, _, body = await stage.http("POST", "/v1/proofs", QUESTION)
+            assert (status, json.loads(body)) == (200, PROOF)
+
+
 async def test_the_proxy_tells_about_itself() -> None:
     ours, theirs = HttpNode(), FrameNode()
     async with nodes(ours, theirs), proxy(ours, theirs) as stage:

@@ -320,3 +320,47 @@ def test_limits_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
 def test_policies_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="must"):
         Policy(**wrong)
+
+
+def test_sending_is_picking_and_starting_in_one_step() -> None:
+    one, other = (pool_of("a", "b", limits=NodeLimits(concurrency=3)) for _ in range(2))
+    for turn in range(8):
+        now = turn * 0.01
+        picked, ticket = one.pick(now, "C5"), other.send(now, "C5")
+        if picked is None:
+            assert ticket is None
+            continue
+        assert ticket is not None
+        again = one.started(picked, now, "C5")
+        assert (again.node, again.load, again.unit) == (ticket.node, ticket.load, ticket.unit)
+    assert other.view(1.0) == one.view(1.0)
+    assert [view.outstanding for view in one.view(1.0)] == [3, 3]
+
+
+def test_sending_earns_for_the_budgets_like_starting() -> None:
+    pool = pool_of("a", policy=Policy(retry_floor_per_s=0.0, retry_budget_ratio=0.5))
+    assert not pool.retries.available(0.0)
+    for _ in range(2):
+        ticket = pool.send(0.0)
+        assert ticket is not None
+        pool.finished(ticket, 0.1, Outcome.OK)
+    assert pool.retries.available(0.2)
+
+
+def test_of_thousands_of_answers_a_second_some_are_measured_and_all_are_counted() -> None:
+    pool = pool_of("a", policy=Policy(learn_every_s=0.005))
+    for turn in range(1000):
+        serve(pool, "a", 1 + turn * 0.001, 0.0005 if turn % 5 else 0.0007)
+    (view,) = pool.view(2.0)
+    assert view.counts[Outcome.OK] == 1000
+    assert view.latency is not None
+    assert 0.0005 <= view.latency <= 0.0007
+
+
+def test_nobody_needs_to_watch_a_request_before_the_quickest_kind_is_slow() -> None:
+    assert pool_of("a", "b").watch_after() == Policy().silence_floor_s
+    pool = measured(a=0.02, b=0.02)
+    assert 0.02 <= pool.watch_after() <= 0.025
+    for turn in range(30):
+        serve(pool, "a", 4 + turn * 0.1, 3.0, kind="slow")
+    assert 0.02 <= pool.watch_after() <= 0.025

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpupool.recompute.proxy.history import HOURS_KEPT, MINUTES_KEPT, History, Series, from_text, to_text
-from gpupool.recompute.proxy.tallies import CLIENTS_KEPT, NODES_KEPT, Tallies
+from gpupool.recompute.proxy.tallies import CLIENTS_KEPT, NODES_KEPT, Ended, Tallies, Tally
 
 MINUTE = 60
 
@@ -214,3 +214,35 @@ def test_any_bytes_are_a_history_in_order_or_refused(data: bytes) -> None:
         return
     starts = [point.start for point in series.points()]
     assert starts == sorted(set(starts))
+
+
+ENDS = st.tuples(
+    st.sampled_from("ab"),
+    st.sampled_from("nm"),
+    st.just("req-1"),
+    st.sampled_from(["frames", "http"]),
+    st.sampled_from([0.5, 10.0, 40.0, 4000.0]),
+    st.sampled_from(["ok", "ok", "ok", "deadline", "left"]),
+    st.sampled_from([1, 1, 3]),
+    st.just(1000.0),
+)
+
+
+@given(st.lists(ENDS, max_size=30))
+def test_ends_counted_together_count_as_one_by_one(ends: list[Ended]) -> None:
+    together, single = Tallies(120.0), Tallies(120.0)
+    together.take(ends)
+    for client, node, _, kind, milliseconds, result, tries, now in ends:
+        single.ended(client, node, kind, milliseconds, result, tries, now)
+    for one, other in ((together, single), (single, together)):
+        assert one.attempts == other.attempts
+        for group in ("clients", "nodes", "kinds"):
+            mine, theirs = getattr(one, group), getattr(other, group)
+            assert mine.keys() == theirs.keys()
+            for name, tally in mine.items():
+                assert numbers(tally) == numbers(theirs[name])
+
+
+def numbers(tally: Tally) -> dict[str, object]:
+    names = ("requests", "failed", "total_ms", "worst_ms", "last", "buckets", "frames", "http", "left")
+    return {name: getattr(tally, name, None) for name in names}

@@ -257,6 +257,15 @@ class Pool:
         """Tell whether a node other than ``names`` is in service, free or not."""
         return any(node.health.serving and node.name not in names for node in self._nodes)
 
+    def watch_after(self) -> float:
+        """Return the seconds before which no request of any kind is silent, nor worth asking a second node."""
+        slow = [
+            board.histogram.quantile(self.policy.hedge_quantile)
+            for board in self._boards.values()
+            if board.histogram.total >= _ENOUGH_FOR_HEDGING
+        ]
+        return min([self.policy.silence_floor_s, *filter(None, slow)])
+
     def due_probes(self, now: float) -> list[str]:
         """Return the nodes to probe now; each comes up once per probe interval, so probe all that are returned."""
         for node in self._nodes:

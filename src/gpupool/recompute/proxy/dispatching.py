@@ -68,6 +68,8 @@ class Dispatcher:
         self.active: set[Exchange] = set()
         self.has_nodes = False
         """Whether some node is known to take these requests."""
+        self._patience = self.pool.policy.silence_floor_s
+        """No request is looked at sooner than so long after it was sent: it would be neither silent nor slow."""
         self._kept = float(KEPT_IDLE)
         """Idle connections kept to a node: at least as many as there were requests at once lately, for answers come
         in bursts, and the next requests want their connections."""
@@ -145,6 +147,7 @@ class Dispatcher:
             if answer is not None:
                 self._finish(exchange, "-", answer, "refused", now)
                 return True
+            exchange.look_at = 0.0
             self._parked.append(exchange)
         return False
 
@@ -162,6 +165,7 @@ class Dispatcher:
         """Send a request that the pool has counted, on a connection that is there or a new one."""
         attempt = Attempt(exchange, node, ticket, now)
         exchange.attempts.append(attempt)
+        exchange.look_at = 0.0 if exchange.tries else min(exchange.deadline, now + self._patience)
         exchange.tried |= node.itself
         exchange.tries += 1
         idle = node.idle
@@ -359,11 +363,12 @@ class Dispatcher:
         """Look for requests past their deadline, and for silent nodes; called some ten times a second."""
         hedges: dict[str, float | None] = {}
         self._kept = max(KEPT_IDLE, len(self.active), self._kept * BUSY_FADES)
-        for exchange in list(self.active):
+        for exchange in [exchange for exchange in self.active if exchange.look_at <= now]:
             if now >= exchange.deadline or (exchange.refusers and now >= _last_moment(exchange)):
                 self._expire(exchange, now)
             elif exchange.attempts:
                 self._watch(exchange, now, hedges)
+        self._patience = self.pool.watch_after()
         self.pump(now)
         if self._judge is not None:
             self._judge.sweep(now)
@@ -379,7 +384,8 @@ class Dispatcher:
             if measure not in hedges:
                 hedges[measure] = self.pool.hedge_after(now, measure)
             after = hedges[measure]
-            if after is not None and now - exchange.started > after and self.pool.hedges.available(now):
+            slow = after is not None and now - exchange.attempts[0].started > after
+            if slow and self.pool.hedges.available(now):
                 self._hedge(exchange, now)
 
     def _hedge(self, exchange: Exchange, now: float) -> None:

@@ -79,6 +79,8 @@ class Exchange:
         self.id = request_id
         self.started = started
         self.deadline = deadline
+        self.look_at = deadline
+        """When its state may next be of interest to who watches the clock; 0 = always."""
         self.measure = measure
         """Requests of one measure are expected to take alike long on one node."""
         self.attempts: list[Attempt] = []

@@ -138,7 +138,8 @@ class HttpClient(Client):
             return
         length = headers.get(b"content-length", b"")
         announced = length.isdigit() and (len(length) > 9 or int(length) > BODY_LIMIT)
-        if announced or self._arrived > HEAD_LIMIT + BODY_LIMIT:
+        body = sum(map(len, self._body)) if self._arrived > BODY_LIMIT else 0
+        if announced or body > BODY_LIMIT or self._arrived > HEAD_LIMIT + BODY_LIMIT:
             raise RequestTooLargeError(_LARGE_BODY)
         if headers.pop(b"expect", b"").lower() == b"100-continue":
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")

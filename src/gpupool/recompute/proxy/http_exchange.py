@@ -101,7 +101,7 @@ class HttpExchange(Exchange):
         """Tell what an answer is worth."""
         reply = cast("HttpReply", reply)
         if reply.status == 200:
-            if _is_usual(self._path, reply) or self._has_shape(reply):
+            if is_usual(self._path, reply) or self._has_shape(reply):
                 return _GOOD
             self.fault = "it answered with what cannot be an answer"
             return Judgement.WRONG
@@ -205,7 +205,7 @@ class HttpExchange(Exchange):
         return isinstance(numbers, list) and len(numbers) == count and set(map(type, numbers)) == {str}
 
 
-def _is_usual(path: bytes, reply: HttpReply) -> bool:
+def is_usual(path: bytes, reply: HttpReply) -> bool:
     """Tell whether an answer is written as our servers do: its shape is known without a reader of JSON then.
 
     What is left of the numbers without their digits must be what stands between so many of them.
