@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
+from gpupool.cli import node_list_file
 from gpupool.contracts import agent_link, bad_heads, recompute
 from gpupool.contracts.control import ScaleRequest
+from gpupool.contracts.nodes import InviteRequest
 from gpupool.contracts.spec import MAX_DEPTH, MAX_SPEC_BYTES, SpecFile
-from gpupool.control import joining, wanting
+from gpupool.control import inviting, joining, wanting
 from gpupool.control.http import limits, signatures
 from gpupool.control.routes import paging
 from gpupool.control.serving import MAX_HEAD_BYTES
@@ -48,6 +50,11 @@ LIMITS = {
     "seconds a long poll waits (`wait`)": int(paging.MAX_WAIT),
     "workloads that are wanted": wanting.MAX_WORKLOADS,
     "nodes": joining.MAX_NODES,
+    "join tokens that lie unused": inviting.MAX_OPEN,
+    "machines that one join token is good for": bound(InviteRequest, "uses"),
+    "hours that a join token is good for": bound(InviteRequest, "valid_hours"),
+    "a file of nodes to add": node_list_file.MAX_BYTES,
+    "nodes in such a file": node_list_file.MAX_ENTRIES,
     "devices in a report": bound(agent_link.Report, "devices"),
     "placements in a report": bound(agent_link.Report, "placements"),
     "nonces remembered for a node": signatures.NONCES_PER_NODE,

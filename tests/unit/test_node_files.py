@@ -31,7 +31,8 @@ def test_both_forms_say_the_same(tmp_path: Path, name: str, text: str) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
-        ("n.csv", "name\ngpu 1\n", "node 1: name"),
+        ("n.csv", "name\ngpu 1\n", "node 1: name: takes 1 to 63 lower-case letters"),
+        ("n.csv", "name,region\ngpu-1,De\n", "node 1: region: takes 1 to 40 lower-case letters"),
         ("n.csv", "name,price\ngpu-1,3\n", "node 1: price: unknown field"),
         ("n.csv", "name\ngpu-1,3\n", "more fields than the header"),
         ("n.csv", "name,hourly_usd\ngpu-1,-1\n", "hourly_usd: takes 0 or more"),

@@ -88,8 +88,19 @@ _WORDS: Final = {
 }
 
 
+_FORMS: Final = {
+    "name": "takes 1 to 63 lower-case letters, digits and hyphens, with a letter or digit at both ends",
+    "region": "takes 1 to 40 lower-case letters, digits, dots, hyphens and underscores, such as de-fra",
+    "short_ref": "takes the short ref of a GPU model, as `gpupool gpu catalog` lists them",
+    "address": "takes a host name or an IP address without a port",
+}
+"""What a field of that name takes, where a pattern says it to no person."""
+
+
 def words_of(fault: "ErrorDetails") -> str:
     """Return what is wrong in our own words where we have some, without echoing the input."""
+    if fault["type"] == "string_pattern_mismatch" and fault["loc"] and fault["loc"][-1] in _FORMS:
+        return _FORMS[str(fault["loc"][-1])]
     known = _WORDS.get(fault["type"])
     if known is not None:
         return known.format(**fault.get("ctx", {}))
