@@ -12,6 +12,7 @@ import signal
 import ssl
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -81,6 +82,12 @@ class HostProcess:
         assert self.child.stdout is not None
         self.child.stdout.close()
 
+    def count(self) -> dict[str, int]:
+        """Return how many questions came in all, and how many at once."""
+        with urllib.request.urlopen(f"http://{self.name}/count", timeout=30) as answer:
+            told: dict[str, int] = json.load(answer)
+        return told
+
     def freeze(self) -> None:
         self.child.send_signal(signal.SIGSTOP)
 
@@ -117,21 +124,31 @@ class _Host:
 
     def __init__(self, behaviour: argparse.Namespace) -> None:
         self._behaviour = behaviour
-        self._asked = False
+        self._asked = 0
+        self._under_way = self._most = 0
 
     def application(self) -> web.Application:
         app = web.Application()
         app.add_routes(
-            [web.post("/v1/{kind:proofs|qualities}", self._answer), web.get("/v1/server", self._show)]
+            [
+                web.post("/v1/{kind:proofs|qualities}", self._answer),
+                web.get("/v1/server", self._show),
+                web.get("/count", self._count),
+            ]
         )
         return app
 
     async def _answer(self, request: web.Request) -> web.Response:
         behaviour, body = self._behaviour, await request.json()
-        if not self._asked:
-            self._asked = True
+        self._asked += 1
+        if self._asked == 1:
             print("asked", flush=True)
-        await asyncio.sleep(behaviour.delay)
+        self._under_way += 1
+        self._most = max(self._most, self._under_way)
+        try:
+            await asyncio.sleep(behaviour.delay)
+        finally:
+            self._under_way -= 1
         if behaviour.refuses:
             status, code = REFUSALS[behaviour.refuses]
             problem = {"title": "No.", "status": status, "code": code, "detail": "Not here.", "remedy": "Go."}
@@ -139,6 +156,9 @@ class _Host:
         if not self._let_in(request):
             return web.Response(status=401)
         return web.json_response(_answer(request.match_info["kind"], body, lies=behaviour.lies))
+
+    async def _count(self, request: web.Request) -> web.Response:
+        return web.json_response({"asked": self._asked, "at_once": self._most})
 
     async def _show(self, request: web.Request) -> web.Response:
         if not self._let_in(request):
