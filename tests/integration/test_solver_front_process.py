@@ -8,6 +8,7 @@ from pathlib import Path
 
 import aiohttp
 
+from gpupool.contracts.recompute import SolutionRequest
 from gpupool.recompute.solver_front.identity import Identity
 from polling import eventually
 from proxy_program import COMMAND, Program, program
@@ -45,6 +46,32 @@ async def test_it_says_who_it_is_answers_and_stops_when_told(tmp_path: Path) -> 
             async with program(COMMAND, *taken, env=environment) as second:
                 assert await second.ended() == 3
                 await second.says("is taken")
+            front.process.terminate()
+            assert await front.ended() == 0
+            assert farmer.socket is not None
+            await farmer.socket.close()
+    finally:
+        await worker.stop()
+
+
+async def test_a_second_signal_does_not_wait_for_what_was_asked(tmp_path: Path) -> None:
+    async def never(_: SolutionRequest) -> bytes:
+        await asyncio.Event().wait()
+        return b""
+
+    worker = WorkerDouble(never)
+    await worker.start()
+    serving = ("solver", "serve", "-p", "0", "--admin-port", "0", "-n", worker.name, "--drain", "300")
+    environment = os.environ | {"GPUPOOL_HOME": str(tmp_path)}
+    try:
+        async with program(COMMAND, *serving, env=environment) as front, aiohttp.ClientSession() as http:
+            await front.says("Node id", front.out)
+            farmer = await FarmerDouble(port_of(front), made_identity(1), http).connect()
+            await farmer.greet()
+            await farmer.ask(question(1))
+            await eventually(lambda: worker.asked)
+            front.process.terminate()
+            await front.says("solver_front_stopping")
             front.process.terminate()
             assert await front.ended() == 0
             assert farmer.socket is not None
