@@ -124,11 +124,11 @@ class Harvester:
 class Farm:
     """Everything; use `farm`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, servers: int) -> None:
         self.folder = folder
         self.library = folder / "shim.so"
         compile_library(self.library)
-        self.ports = free_ports(2)
+        self.ports = free_ports(servers)
         self.socket = folder / "sidecar.sock"
         self.log = folder / "shim.log"
         self._environment = {
@@ -150,7 +150,7 @@ class Farm:
         return Service(command, self.folder / f"{name}.log", self._environment)
 
     def ready(self) -> None:
-        """Return once both servers compute."""
+        """Return once all servers compute."""
         for port in self.ports:
             line = [sys.executable, "-S", "-E", "-c", READY, str(port)]
             subprocess.run(line, check=True, timeout=2 * PATIENCE)
@@ -166,16 +166,21 @@ class Farm:
         self,
         given: Sequence[Plot],
         *options: str,
+        stock: bool = False,
         pth: bool = False,
         environment: dict[str, str] | None = None,
         preload: str = "",
     ) -> Iterator[Harvester]:
-        """Run a harvester; ``preload``: libraries in front of ours."""
+        """Run a harvester; ``stock``: as Chia ships it; ``preload``: libraries in front of ours."""
         variables = self.environment() if environment is None else environment
         if pth:
             command = [sys.executable, "-c", PRELOADED_BY_PTH, str(self.library), str(STOCK), *options]
         else:
             command = [sys.executable, str(STOCK), *options]
+        if stock:
+            command += ["--contexts", "1"]
+            variables = {"PATH": os.environ["PATH"]}
+        elif not pth:
             variables = variables | {"LD_PRELOAD": f"{preload} {self.library}".strip()}
         running = Harvester(command, variables, given)
         try:
@@ -195,9 +200,9 @@ class Farm:
 
 
 @contextmanager
-def farm(folder: Path) -> Iterator[Farm]:
+def farm(folder: Path, servers: int = 2) -> Iterator[Farm]:
     """Run one for as long as the block lasts."""
-    running = Farm(folder)
+    running = Farm(folder, servers)
     try:
         yield running
     finally:

@@ -14,9 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from itertools import count
 
-CONTEXTS = 16
 WAIT_S = 20
-"""Chia's own settings: `parallel_decompressor_count` as advised, `decompressor_timeout` as it comes."""
+"""`decompressor_timeout` as it comes."""
 chiapos = import_module("chiapos")  # it has no types
 writing = threading.Lock()
 
@@ -57,6 +56,7 @@ if __name__ == "__main__":
     parser.add_argument("plots", nargs="+", metavar="CHALLENGE=PATH")
     parser.add_argument("--threads", type=int, default=4)
     parser.add_argument("--rounds", type=int)
+    parser.add_argument("--contexts", type=int, default=16, help="`parallel_decompressor_count`, 330 MB each")
     given = parser.parse_args()
-    chiapos.decompressor_context_queue.init(CONTEXTS, 1, True, 7, False, 0, False, WAIT_S)
+    chiapos.decompressor_context_queue.init(given.contexts, 1, True, 7, False, 0, False, WAIT_S)
     harvest(given.plots, given.threads, given.rounds)

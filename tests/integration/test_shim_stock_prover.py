@@ -3,7 +3,6 @@
 The bundled library beside it shows what a harvester has today: the same answers, save the one that it loses.
 """
 
-import os
 import shutil
 import signal
 import subprocess
@@ -111,7 +110,7 @@ def test_the_bundled_library_takes_over_where_it_may(
 
 def test_a_minted_plot_is_one_for_the_bundled_library_as_well(running: Farm, tmp_path: Path) -> None:
     given = plots(tmp_path, 2, mainnet.K32[:2])
-    with running.harvester(given, "--rounds", "1", environment={"PATH": os.environ["PATH"]}) as harvester:
+    with running.harvester(given, "--rounds", "1", stock=True) as harvester:
         harvester.ended()
         assert harvester.wrong() == []
     assert mint(given[0].known, 2, tmp_path / "again").read_bytes() == given[0].path.read_bytes()
