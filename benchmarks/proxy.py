@@ -33,7 +33,7 @@ OURS: Final = (
     f"{sys.executable} -m gpupool recompute proxy --host 127.0.0.1 --port {{port}}"
     " --node {node} --node {other}"
 )
-FLOOR: Final = f"{sys.executable} {PARTS / 'floor.py'} {{port}} {{kept}} {{node}} {{other}}"
+FLOOR: Final = f"{sys.executable} {PARTS / 'floor.py'} {{port}} {{kind}} {{kept}} {{node}} {{other}}"
 REAL: Final = "{path} --host 127.0.0.1 -p {port} -n {node} -n {other}"
 HAPROXY: Final = """
 global
@@ -235,7 +235,8 @@ def frames(given: argparse.Namespace) -> None:
         node, other = now.server("frames"), now.server("frames")
         ours = now.proxy("gpupool", OURS, node=node, other=other)
         floors = [
-            now.proxy(f"floor, kept {kept}", FLOOR, node=node, other=other, kept=str(kept)) for kept in (0, 4)
+            now.proxy(f"floor, kept {kept}", FLOOR, kind="frames", kept=str(kept), node=node, other=other)
+            for kept in (0, 4)
         ]
         extra = [
             now.proxy(f"other {n}", text, node=node, other=other) for n, text in enumerate(given.other, 1)
@@ -267,17 +268,23 @@ def unequal(given: argparse.Namespace) -> None:
 
 
 def http(given: argparse.Namespace) -> None:
-    """Our clients' way, HTTP, beside HAProxy where there is one: one thread of each."""
+    """Our clients' way, HTTP, beside HAProxy where there is one and what a bare loop can do: one thread of each."""
     program = given.haproxy or shutil.which("haproxy")
     with bench() as now:
         node, other = now.server("http"), now.server("http")
         ours = now.proxy("gpupool", OURS + " --no-check-answers", node=node, other=other)
+        floor = now.proxy("floor", FLOOR, kind="http", kept="1000", node=node, other=other)
         beside = [now.haproxy(program, node, other)] if program else []
         for how, told in (("anew", "one connection a request"), ("keep", "kept connections")):
             print(f"== HTTP, {told}, two servers without delay (answers are passed on, not checked)")
-            now.compare([ours, *beside], "http", given, how)
+            now.compare([ours, floor, *beside], "http", given, how)
             for running in beside:
                 ratios(ours, running, dict.fromkeys(given.clients, 0.5))
+            for clients in given.clients:
+                beyond = ours.figures[clients].cpu_us - floor.figures[clients].cpu_us
+                print(
+                    f"   {clients} clients, our processor time an answer beyond the floor's: {beyond:.0f} us"
+                )
     if not program:
         print("   HAProxy is not installed: `apt-get install haproxy`, or name it with --haproxy PATH")
 

@@ -1,8 +1,9 @@
-"""The least that a frame proxy in Python can be: what event loop and sockets alone cost, as a floor to compare with.
+"""The least that a proxy in Python can be: what event loop and sockets alone cost, as a floor to compare with.
 
-It picks the less busy node and passes bytes on. No failover, no limits, no log, no probes: not for use.
+It picks the less busy node and passes bytes on. No failover, no limits, no log, no probes, no head of its own: not
+for use.
 
-    python benchmarks/proxy_parts/floor.py PORT KEPT HOST:PORT [HOST:PORT ...]
+    python benchmarks/proxy_parts/floor.py PORT frames|http KEPT HOST:PORT [HOST:PORT ...]
 
 KEPT is how many idle connections to a node are kept for the next request (0: each request makes one).
 """
@@ -26,10 +27,25 @@ class Node:
         self.idle: deque[Upstream] = deque()
 
 
-class Frames(asyncio.Protocol):
-    """Collects bytes until a frame is whole."""
+def end_of_frame(held: bytes) -> int:
+    """Return where the first frame ends, 0 while that is not known."""
+    return 4 + int.from_bytes(held[:4], "little") if len(held) >= 4 else 0
+
+
+def end_of_http(held: bytes) -> int:
+    """Return where the first message ends, 0 while that is not known; its head must name the length of its body."""
+    head = held.find(b"\r\n\r\n")
+    if head < 0:
+        return 0
+    at = held.find(b"Content-Length: ", 0, head) + 16
+    return head + 4 + int(held[at : held.find(b"\r", at)])
+
+
+class Messages(asyncio.Protocol):
+    """Collects bytes until a message is whole."""
 
     transport: asyncio.Transport
+    end_of: Callable[[bytes], int] = staticmethod(end_of_frame)
 
     def __init__(self) -> None:
         self._held = b""
@@ -39,29 +55,29 @@ class Frames(asyncio.Protocol):
         self.transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """Collect, and tell of a whole frame."""
+        """Collect, and tell of a whole message."""
         held = self._held + data if self._held else data
-        if len(held) >= 4 and len(held) >= (end := 4 + int.from_bytes(held[:4], "little")):
+        if 0 < (end := self.end_of(held)) <= len(held):
             self._held = held[end:]
             self.whole(held[:end])
         else:
             self._held = held
 
-    def whole(self, frame: bytes) -> None:
-        """Take a frame."""
+    def whole(self, message: bytes) -> None:
+        """Take a message."""
         raise NotImplementedError
 
 
-class Upstream(Frames):
+class Upstream(Messages):
     """To a node: one request at a time."""
 
     answered: Callable[[bytes], None] | None = None
 
-    def whole(self, frame: bytes) -> None:
+    def whole(self, message: bytes) -> None:
         """Give the answer on."""
         answered, self.answered = self.answered, None
         if answered is not None:
-            answered(frame)
+            answered(message)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell that there will be no answer."""
@@ -69,48 +85,50 @@ class Upstream(Frames):
             self.answered(b"")
 
 
-class Downstream(Frames):
+class Downstream(Messages):
     """From a client."""
 
     def __init__(self, nodes: list[Node], kept: int) -> None:
         super().__init__()
         self._nodes, self._kept = nodes, kept
 
-    def whole(self, frame: bytes) -> None:
+    def whole(self, message: bytes) -> None:
         """Send it to the less busy node."""
         node = min(self._nodes, key=lambda node: node.busy)
         node.busy += 1
         while node.idle:
             upstream = node.idle.pop()
             if not upstream.transport.is_closing():
-                self._send(node, upstream, frame)
+                self._send(node, upstream, message)
                 return
-        task = asyncio.ensure_future(self._connect(node, frame))
+        task = asyncio.ensure_future(self._connect(node, message))
         task.add_done_callback(lambda done: done.exception())
 
-    async def _connect(self, node: Node, frame: bytes) -> None:
+    async def _connect(self, node: Node, message: bytes) -> None:
         _, upstream = await asyncio.get_running_loop().create_connection(Upstream, *node.address)
-        self._send(node, upstream, frame)
+        self._send(node, upstream, message)
 
-    def _send(self, node: Node, upstream: Upstream, frame: bytes) -> None:
+    def _send(self, node: Node, upstream: Upstream, message: bytes) -> None:
         def answered(reply: bytes) -> None:
             node.busy -= 1
             if reply and len(node.idle) < self._kept:
                 node.idle.append(upstream)
             else:
                 upstream.transport.close()
-            if reply:
+            if reply and not self.transport.is_closing():
                 self.transport.write(reply)
-            else:
+            elif not reply:
                 self.transport.close()
 
         upstream.answered = answered
-        upstream.transport.write(frame)
+        upstream.transport.write(message)
 
 
 async def main() -> None:
     """Serve until killed."""
-    port, kept, *addresses = sys.argv[1:]
+    port, kind, kept, *addresses = sys.argv[1:]
+    if kind == "http":
+        Messages.end_of = staticmethod(end_of_http)
     nodes = [Node(address) for address in addresses]
     server = await asyncio.get_running_loop().create_server(
         lambda: Downstream(nodes, int(kept)), "127.0.0.1", int(port), backlog=4096
