@@ -124,8 +124,12 @@ def test_a_second_installation_changes_nothing_or_only_what_is_asked(stage: Stag
     assert stage.picture() == before
     code, out, _ = stage.install("192.0.2.2", "--fallback", "off", "--json")
     assert (code, json.loads(out)["done"]) == (5, False)
-    code, _, _ = stage.install("192.0.2.2", "--fallback", "off", "--yes")
+    code, _, _ = stage.install("192.0.2.2", "--fallback", "off", "--alert-command", "/bin/true", "--yes")
     assert code == 0
+    code, out, _ = stage.run(
+        "install", "--chia", str(stage.folder / "venv"), "--fallback", "off", "--json", "--yes"
+    )
+    assert (code, json.loads(out)["changed"]) == (0, False), "servers and alert are remembered"
     code, out, _ = stage.run("env")
     assert "export GPUPOOL_HARVESTER_FALLBACK=off" in out
     code, out, _ = stage.run("env", "--json")

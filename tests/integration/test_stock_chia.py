@@ -152,20 +152,19 @@ async def test_chia_checks_plots_through_the_pool_and_is_as_before_afterwards(fa
     assert SUMMARY.findall(told) == ["0"], "the bundled decompressor alone loses this one"
 
 
-async def test_status_sees_the_library_in_a_real_harvester_and_its_removal(farm: Farm) -> None:
+async def test_status_sees_the_library_in_a_real_harvester_and_what_it_lost_without_servers(
+    farm: Farm,
+) -> None:
+    sidecar = farm.root / "state" / "harvester" / "sidecar.sock"
+    given = ("install", "--chia", str(farm.venv), "--fallback", "off", "--timeout-ms", "3000", "--yes")
     async with server(farm.root) as (_, address):
-        code, told = farm.ours("install", "--chia", str(farm.venv), "--servers", address, "--yes")
+        code, told = farm.ours(*given, "--servers", address)
         assert code == 0, told
         assert farm.ours("run")[0] == 0
-        await eventually(
-            lambda: look(farm.root / "state" / "harvester" / "sidecar.sock").ready,
-            120,
-            "a server behind the sidecar",
-        )
-        variables = chia_env.variables(farm.root)
+        await eventually(lambda: look(sidecar).ready, 120, "a server behind the sidecar")
         process = await asyncio.create_subprocess_exec(
             farm.venv / "bin" / "chia_harvester",
-            env=variables,
+            env=chia_env.variables(farm.root) | {"PYTHONDONTWRITEBYTECODE": "1"},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.DEVNULL,
@@ -179,10 +178,15 @@ async def test_status_sees_the_library_in_a_real_harvester_and_its_removal(farm:
             code, told = farm.ours("status")
             assert code == 0, told
             assert f"harvester {process.pid}: has the library" in told
-            code, told = farm.ours("remove", "--yes")
-            assert code == 5
-            assert f"pid {process.pid}" in told
         finally:
             process.kill()
             await process.wait()
-        assert farm.ours("remove", "--yes")[0] == 0
+    farm.plots(FOUND, 1)
+    told = await asyncio.to_thread(farm.check, FOUND)
+    assert SUMMARY.findall(told) == ["0"], told
+    assert look(sidecar).lost["quality"] >= 1, "Chia went on with a wrong quality, and nobody else knows"
+    code, told = farm.ours("status")
+    assert code == 5
+    assert "lost, 0 answered by the bundled library" in told
+    assert " quality C1 " in told, "the last failures, from the library's own log"
+    assert farm.ours("remove", "--yes")[0] == 0

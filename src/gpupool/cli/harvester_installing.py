@@ -58,6 +58,9 @@ def install(
     timeout_ms: Annotated[
         int, typer.Option(help="Most time of one look-up, 100 to 19000 ms; Chia's own limit is 20 s.")
     ] = 15_000,
+    alert_command: Annotated[
+        Path | None, typer.Option(metavar="PROGRAM", help="Program that gets the sidecar's alerts as JSON.")
+    ] = None,
     chia_root: ChiaRootOption = None,
     socket: Annotated[
         Path | None, typer.Option(metavar="PATH", help="Where the sidecar listens [the state folder].")
@@ -72,8 +75,8 @@ def install(
     """Let the stock Chia harvester of this machine have its Bladebit-compressed plots (C1 to C7) computed by the pool.
 
     Shows its plan first, and changes nothing of Chia's but one file in its environment (--method pth). Run it again
-    to change something; `gpupool harvester remove` takes everything back. Linux only. Exit code 5 where it was not
-    agreed to.
+    to change something: only servers and the alert's program are remembered. `gpupool harvester remove` takes
+    everything back. Linux only. Exit code 5 where it was not agreed to.
 
     Examples:
 
@@ -99,7 +102,8 @@ def install(
     manifest = Manifest.read(places.folder)
     wishes = Wishes(
         servers=servers, nodes_file=nodes_file, control=control, token_file=token_file, method=method,
-        unit=unit, fallback=fallback, timeout_ms=timeout_ms, keep_units=units is not None,
+        unit=unit, fallback=fallback, timeout_ms=timeout_ms, alert_command=alert_command,
+        keep_units=units is not None,
     )  # fmt: skip
     installation = wishes.installation(environment, places, manifest.about)
     findings = [*check_versions(environment), check_fits(environment), *check_config(config)]

@@ -3,7 +3,7 @@
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from gpupool.core.errors import EnvironmentProblemError, InvalidInputError
 
@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from gpupool.harvester.chia_env import ChiaEnvironment
     from gpupool.harvester.places import Places
     from gpupool.harvester.plan import Installation, Method
+
+
+_ALERT: Final = "--alert-command"
 
 
 def refuse_other_systems() -> None:
@@ -34,6 +37,7 @@ class Wishes:
     unit: str | None
     fallback: str
     timeout_ms: int
+    alert_command: Path | None
     keep_units: bool
     """Whether unit files are wanted even where systemd does not run."""
 
@@ -76,7 +80,25 @@ class Wishes:
             ) from error
 
     def _command(self, before: dict[str, Any]) -> list[str]:
-        """Return the sidecar's program and its servers."""
+        """Return the sidecar's program, its servers, and who is told when something is wrong."""
+        words = [str(word) for word in before.get("sidecar_command", [])]
+        alert = [_ALERT, str(self.alert_command.absolute())] if self.alert_command else []
+        if _ALERT in words:
+            at = words.index(_ALERT)
+            alert = alert or words[at : at + 2]
+            words = words[:at] + words[at + 2 :]
+        asked = self._asked()
+        if asked:
+            return [sys.executable, "-P", "-m", "gpupool", "recompute", "proxy", *asked, *alert]
+        if words:
+            return [*words, *alert]
+        raise InvalidInputError(
+            "The sidecar has no servers to ask.",
+            remedy="Name them: --servers HOST[:PORT],… (or --nodes-file, or --control).",
+        )
+
+    def _asked(self) -> list[str]:
+        """Return the servers that the options name, as the proxy takes them."""
         from gpupool.recompute.proxy.sources import read_nodes_file, wishes_of_arguments
 
         given: list[str] = []
@@ -90,11 +112,4 @@ class Wishes:
             given += ["--control", self.control]
         if self.token_file is not None:
             given += ["--token-file", str(self.token_file.absolute())]
-        if given:
-            return [sys.executable, "-P", "-m", "gpupool", "recompute", "proxy", *given]
-        if before.get("sidecar_command"):
-            return [str(word) for word in before["sidecar_command"]]
-        raise InvalidInputError(
-            "The sidecar has no servers to ask.",
-            remedy="Name them: --servers HOST[:PORT],… (or --nodes-file, or --control).",
-        )
+        return given

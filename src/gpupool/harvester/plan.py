@@ -101,6 +101,7 @@ class Installation:
             command=[*self.sidecar_command, "--unix", str(places.socket)],
             socket=places.socket,
             home=places.home,
+            secrets=places.folder / "sidecar.env",
             user=places.user,
             of_system=places.of_system,
         )

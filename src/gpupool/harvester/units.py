@@ -23,6 +23,8 @@ class SidecarUnit:
     socket: Path
     home: Path
     """State folder of the sidecar."""
+    secrets: Path
+    """A file with more variables; only the service manager reads it."""
     user: str | None = None
     """Who runs it, where root installs for somebody else; systemd makes the state folder then."""
     of_system: bool = False
@@ -46,6 +48,8 @@ Type=notify
 NotifyAccess=main
 FileDescriptorStoreMax=1024
 {who}Environment={_quoted(f"GPUPOOL_HOME={self.home}")}
+# For what is secret, such as GPUPOOL_PROXY_ALERT_URL=…; the file may be missing.
+EnvironmentFile=-{_escaped(str(self.secrets))}
 ExecStart={" ".join(_quoted(word).replace("$", "$$") for word in self.command)}
 TimeoutStopSec=40
 Restart=always
