@@ -1,13 +1,17 @@
 """``alerts.yaml``: what it may say, who may read it, and that no error repeats what stands in it."""
 
 import os
+import re
+import warnings
 from pathlib import Path
 
+import apprise
 import pytest
 from pydantic import SecretStr
 
-from gpupool.cli.alerts import seconds_of
+from gpupool.cli.spans import seconds_of
 from gpupool.contracts.alert_file import MOST_TARGETS, load_alert_file
+from gpupool.control.alerts.rules import RULES
 from gpupool.control.alerts.set_up import desk_of
 from gpupool.core.errors import EnvironmentProblemError, InvalidInputError
 from gpupool.core.home import Home
@@ -133,3 +137,33 @@ def test_spans_of_time(span: str, seconds: float) -> None:
 def test_what_is_no_span_is_refused(span: str) -> None:
     with pytest.raises(InvalidInputError, match="no span of time"):
         seconds_of(span)
+
+
+@pytest.mark.parametrize("page", ["how-to/alerts.md", "zh/how-to/alerts.md"])
+def test_what_the_pages_show_is_understood_by_us_and_by_apprise(
+    tmp_path: Path, checkout: Path, page: str
+) -> None:
+    shown = re.findall(
+        r"^```yml\n(.*?)^```$", (checkout / "docs" / page).read_text(), re.MULTILINE | re.DOTALL
+    )
+    assert len(shown) == 2
+    for body in shown:
+        written(tmp_path, body)
+        file = load_alert_file(Home(tmp_path))
+        desk_of(file.model_copy(update={"targets": [it for it in file.targets if not it.command]}), tmp_path)
+        for target in file.targets:
+            if target.apprise is not None:
+                assert understood(target.apprise.get_secret_value()), target.name
+
+
+def understood(address: str) -> bool:
+    with warnings.catch_warnings():
+        # Apprise loads its services one by one, and some of them use what Python means to drop.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return apprise.Apprise.instantiate(address) is not None
+
+
+@pytest.mark.parametrize("page", ["how-to/alerts.md", "zh/how-to/alerts.md"])
+def test_the_pages_name_every_rule(checkout: Path, page: str) -> None:
+    text = (checkout / "docs" / page).read_text()
+    assert [name for name in RULES if f"`{name}`" not in text] == []

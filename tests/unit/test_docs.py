@@ -20,6 +20,7 @@ EXAMPLES = sorted((CHECKOUT / "examples").glob("*.yaml"))
 UNITS = sorted((CHECKOUT / "deploy" / "systemd").glob("*.service"))
 TRANSLATED = [
     "README.md",
+    "how-to/alerts.md",
     "tutorials/first-pool.md",
     "tutorials/hundred-harvesters.md",
     "how-to/gpu-pool-for-your-farm.md",
@@ -111,7 +112,9 @@ def fault_of(command: Command) -> str | None:
         return None if words in ([], ["--help"], ["--version"]) else f"not an option: {words}"
     if words == ["--help"]:
         return None
-    needed = ["X" for one in node.params if one.param_type_name == "argument" and one.required]
+    required = [one for one in node.params if one.required]
+    needed = ["X" for one in required if one.param_type_name == "argument"]
+    needed += [word for one in required if one.param_type_name == "option" for word in (one.opts[0], "X")]
     complete = words if command.whole else [*words, *needed]
     faults = []
     for attempt in (words, complete):
