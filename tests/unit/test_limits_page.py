@@ -8,12 +8,14 @@ from pydantic import BaseModel
 
 from gpupool.cli import node_list_file
 from gpupool.contracts import agent_link, bad_heads, recompute
+from gpupool.contracts.alert_file import MOST_TARGETS
+from gpupool.contracts.alerts import LONGEST_SILENCE_SECONDS
 from gpupool.contracts.control import ScaleRequest
 from gpupool.contracts.nodes import InviteRequest
 from gpupool.contracts.spec import MAX_DEPTH, MAX_SPEC_BYTES, SpecFile
 from gpupool.control import inviting, joining, wanting
 from gpupool.control.http import limits, signatures
-from gpupool.control.routes import paging
+from gpupool.control.routes import alerts, paging
 from gpupool.control.serving import MAX_HEAD_BYTES
 from gpupool.control.settings import ControlSettings
 from gpupool.core.keys import MAX_SKEW_SECONDS
@@ -55,6 +57,9 @@ LIMITS = {
     "hours that a join token is good for": bound(InviteRequest, "valid_hours"),
     "a file of nodes to add": node_list_file.MAX_BYTES,
     "nodes in such a file": node_list_file.MAX_ENTRIES,
+    "silences": alerts.MOST_SILENCES,
+    "seconds of a silence": LONGEST_SILENCE_SECONDS,
+    "targets in `alerts.yaml`": MOST_TARGETS,
     "devices in a report": bound(agent_link.Report, "devices"),
     "placements in a report": bound(agent_link.Report, "placements"),
     "nonces remembered for a node": signatures.NONCES_PER_NODE,

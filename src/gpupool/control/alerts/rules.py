@@ -131,14 +131,12 @@ def _nodes(sight: Sight) -> Found:
 
 
 def _devices(snapshot: Snapshot) -> Found:
-    for node_id, devices in snapshot.devices.items():
-        node = snapshot.nodes.get(node_id)
-        if node is None or node.removed:
-            continue
-        for device in devices:
-            if device.kind is DeviceKind.GPU and not device.present:
-                why = f"{device.name} is no longer shown by its node"
-                yield (GPU_LOST, device.id), Trouble(f"{node.name} GPU {device.index}", why)
+    absent = [device for devices in snapshot.devices.values() for device in devices if not device.present]
+    for device in absent:
+        node = snapshot.nodes.get(device.node_id)
+        if device.kind is DeviceKind.GPU and node is not None and not node.removed:
+            why = f"{device.name} is no longer shown by its node"
+            yield (GPU_LOST, device.id), Trouble(f"{node.name} GPU {device.index}", why)
 
 
 def _workloads(snapshot: Snapshot) -> Found:
