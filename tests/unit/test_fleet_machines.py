@@ -18,6 +18,7 @@ from gpupool.fleet.placements import LIVE_STATES, PLACEMENT_MACHINE, PlacementSt
 NODE_MOVES = """
 joining>verifying joining>unreachable verifying>ready verifying>unreachable ready>unreachable ready>verifying
 unreachable>verifying unreachable>ready unreachable>joining
+joining>removed verifying>removed ready>removed unreachable>removed
 """
 PLACEMENT_MOVES = """
 planned>starting planned>draining planned>failed starting>verifying starting>draining starting>failed
@@ -47,7 +48,7 @@ def test_staying_is_no_move_and_always_allowed() -> None:
 
 
 def test_what_is_final_is_known() -> None:
-    assert {state for state in NodeState if NODE_MACHINE.is_final(state)} == set()
+    assert {state for state in NodeState if NODE_MACHINE.is_final(state)} == {NodeState.REMOVED}
     assert {state for state in JobState if JOB_MACHINE.is_final(state)} == {
         "succeeded",
         "failed",
