@@ -5,7 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from gpupool.cli.harvester import app
 from gpupool.cli.harvester_wishes import refuse_other_systems
 from gpupool.core.errors import EnvironmentProblemError, ForbiddenError, InvalidInputError, UnsupportedError
 from gpupool.harvester.chia_env import ChiaEnvironment, Kind
@@ -124,10 +126,22 @@ def test_a_socket_that_the_library_could_not_use_is_refused(path: Path) -> None:
 
 @pytest.mark.parametrize("system", ["win32", "darwin"])
 def test_other_systems_are_told_plainly(monkeypatch: pytest.MonkeyPatch, system: str) -> None:
-    monkeypatch.setattr(sys, "platform", system)
+    monkeypatch.setattr("gpupool.cli.harvester_wishes.SYSTEM", system)
     with pytest.raises(EnvironmentProblemError, match="Windows and macOS cannot use the pool yet") as told:
         refuse_other_systems()
     assert told.value.exit_code == 3
+
+
+@pytest.mark.parametrize("command", ["install", "status", "env", "run", "remove"])
+def test_every_command_tells_so_before_it_needs_what_only_posix_has(
+    monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "pwd", None)
+    monkeypatch.delitem(sys.modules, "gpupool.harvester.places", raising=False)
+    monkeypatch.delattr(os, "geteuid")
+    monkeypatch.setattr("gpupool.cli.harvester_wishes.SYSTEM", "win32")
+    result = CliRunner().invoke(app, [command])
+    assert isinstance(result.exception, EnvironmentProblemError)
 
 
 def test_the_callers_own_places_follow_the_state_folder(

@@ -13,12 +13,13 @@ if TYPE_CHECKING:
     from gpupool.harvester.plan import Installation, Method
 
 
+SYSTEM: Final[str] = sys.platform
 _ALERT: Final = "--alert-command"
 
 
 def refuse_other_systems() -> None:
     """Raise EnvironmentProblemError on systems where the library can't be put in front of Chia's own."""
-    if sys.platform != "linux":
+    if SYSTEM != "linux":
         raise EnvironmentProblemError(
             "Stock Chia on Windows and macOS cannot use the pool yet: the library exists for Linux only.",
             remedy="Run the harvester on Linux, or use Gigahorse plots, whose client can ask a pool from Windows too.",

@@ -5,7 +5,6 @@ can install everything for himself. Only root can change a system's unit, and ma
 """
 
 import os
-import pwd
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -110,6 +109,8 @@ def places_for(owner: int, units: Path | None = None, socket: Path | None = None
 
 def user_name(number: int) -> str:
     """Return the name of a user, or the number where it has none."""
+    import pwd  # not on Windows, where this module is loaded before that is told
+
     try:
         return pwd.getpwuid(number).pw_name
     except KeyError:

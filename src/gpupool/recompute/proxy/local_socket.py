@@ -18,6 +18,8 @@ from gpupool.core.listening import BACKLOG
 
 LONGEST: Final = 107
 """Bytes of a path that fit into an address."""
+_FAMILY: Final = getattr(socket, "AF_UNIX", None)
+"""None on systems whose Python has no Unix sockets."""
 _ASK_SECONDS: Final = 5.0
 
 
@@ -113,4 +115,4 @@ def leave_path(path: Path, inode: int) -> None:
 
 def is_local(transport_socket: object) -> bool:
     """Tell whether a connection came through a Unix socket, given the socket of its transport."""
-    return getattr(transport_socket, "family", None) == socket.AF_UNIX
+    return _FAMILY is not None and getattr(transport_socket, "family", None) == _FAMILY
