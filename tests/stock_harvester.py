@@ -42,8 +42,13 @@ def harvest(plots: list[str], threads: int, rounds: int | None) -> None:
     named = [plot.split("=", 1) for plot in plots]
     opened = [(chiapos.DiskProver(path), bytes.fromhex(challenge)) for challenge, path in named]
     ended = threading.Event()
+
+    def await_end() -> None:
+        sys.stdin.read()
+        ended.set()
+
     if rounds is None:
-        threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
+        threading.Thread(target=await_end, daemon=True).start()
     with ThreadPoolExecutor(threads) as pool:
         for _ in range(rounds) if rounds is not None else count():
             if ended.is_set():

@@ -141,7 +141,8 @@ def test_a_connection_that_ends_on_the_request_is_tried_once_more(library: Path,
 
 def test_many_threads_share_the_library(library: Path) -> None:
     with sidecar(answers) as running:
-        shim, seen = Shim(library, sidecar=running.address), []
+        shim = Shim(library, sidecar=running.address)
+        seen: list[bool] = []
 
         def harvest() -> None:
             seen.extend(shim.proof(KNOWN) == (OK, NUMBERS) for _ in range(5))

@@ -64,12 +64,18 @@ def test_other_sources_make_another_file(
     assert shim_library(folder) != before
 
 
-def test_a_library_that_the_wheel_carries_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_that_the_wheel_carries_is_taken_where_it_works(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shipped = tmp_path / "shipped.so"
-    shipped.write_bytes(b"")
+    shutil.copy(shim_library(folder), shipped)
     monkeypatch.setattr(building, "shipped_library", lambda: shipped)
     assert shim_library(tmp_path / "unused") == shipped
     assert not (tmp_path / "unused").exists()
+    broken = tmp_path / "broken.so"
+    broken.write_bytes(shipped.read_bytes()[:100])
+    monkeypatch.setattr(building, "shipped_library", lambda: broken)
+    assert shim_library(tmp_path / "used").parent == tmp_path / "used"
 
 
 def test_without_a_compiler_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@
 the one that a running harvester has open, and the same sources are never compiled twice.
 """
 
+import ctypes
 import hashlib
 import os
 import platform
@@ -54,7 +55,7 @@ def shim_library(folder: Path) -> Path:
             remedy="Run Chia's harvester on such a machine; Windows and macOS are not supported yet.",
         )
     shipped = shipped_library()
-    return shipped if shipped.is_file() else _compiled(folder)
+    return shipped if shipped.is_file() and _loads(shipped) else _compiled(folder)
 
 
 def shipped_library() -> Path:
@@ -101,6 +102,15 @@ def compile_library(path: Path, *extra: str, compiler: str | None = None) -> Non
         raise CompileError(f"{program} cannot compile the harvester's library: {error}.") from error
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def _loads(path: Path) -> bool:
+    """Tell whether a library works here: one made for a newer C library would be passed over without a word later."""
+    try:
+        ctypes.CDLL(str(path))
+    except OSError:
+        return False
+    return True
 
 
 def _compiled(folder: Path) -> Path:
