@@ -1,5 +1,6 @@
 """What the installer writes is listed first, never takes a stranger's file, and can be taken back to the byte."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -125,6 +126,18 @@ def test_a_list_that_is_damaged_is_told_and_nothing_is_changed(tmp_path: Path) -
     (tmp_path / FILE).write_text("{")
     with pytest.raises(ConflictError, match="damaged"):
         Manifest.read(tmp_path)
+
+
+def test_folders_are_open_to_who_is_to_read_what_lies_in_them(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        Manifest.read(tmp_path / "state").carry_out([wanted(tmp_path / "lib" / "gpupool" / "a")], {})
+    finally:
+        os.umask(before)
+    for folder in (tmp_path / "lib", tmp_path / "lib" / "gpupool"):
+        assert folder.stat().st_mode & 0o777 == 0o755
+    assert (tmp_path / "lib" / "gpupool" / "a").stat().st_mode & 0o777 == 0o644
+    assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
 
 
 def test_a_folder_that_refuses_is_told(tmp_path: Path) -> None:

@@ -140,6 +140,7 @@ class Manifest:
         self.write()
         for one in wanted:
             if one.path in changed:
+                self._make_folders(one.path)
                 _write(one)
         failpoints.reach("harvester.written")
         self._drop(path for path, action in changed.items() if action == "remove")
@@ -157,6 +158,15 @@ class Manifest:
         changed = [path for path in self.files if self._is_strange(path)]
         if changed:
             raise _conflict(changed)
+
+    def _make_folders(self, path: Path) -> None:
+        """Make the folders of a file, open to whoever is to read it, whatever this process' mask of modes is."""
+        for folder in [folder for folder in reversed(path.parents) if not folder.exists()]:
+            try:
+                folder.mkdir()
+                folder.chmod(0o755)
+            except OSError as error:
+                raise _refused(folder, error) from error
 
     def take_back(self, paths: Iterable[Path]) -> list[Path]:
         """Remove those of ``paths`` that are ours, and return the ones that were there.
@@ -209,7 +219,6 @@ def _digest(path: Path) -> str | None:
 def _write(wanted: WantedFile) -> None:
     temporary = wanted.path.with_name(f".{wanted.path.name}.{secrets.token_hex(6)}")
     try:
-        wanted.path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             with os.fdopen(descriptor, "wb") as file:
@@ -222,10 +231,14 @@ def _write(wanted: WantedFile) -> None:
             temporary.unlink(missing_ok=True)
             raise
     except OSError as error:
-        raise EnvironmentProblemError(
-            f"{wanted.path} cannot be written: {error.strerror}.",
-            remedy="Run this as the user whose Chia it is (as root for a system's units), and check the disk's space.",
-        ) from error
+        raise _refused(wanted.path, error) from error
+
+
+def _refused(path: Path, error: OSError) -> EnvironmentProblemError:
+    return EnvironmentProblemError(
+        f"{path} cannot be written: {error.strerror}.",
+        remedy="Run this as the user whose Chia it is (as root for a system's units), and check the disk's space.",
+    )
 
 
 def _conflict(paths: list[Path]) -> ConflictError:
