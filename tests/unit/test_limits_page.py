@@ -22,7 +22,8 @@ from gpupool.core.keys import MAX_SKEW_SECONDS
 from gpupool.core.nesting import MOST_LEVELS
 from gpupool.gateway import forwarding, reading, streams
 from gpupool.gateway.settings import GatewaySettings
-from gpupool.recompute.proxy import admin_http, alarms, alerting, orders, tallies
+from gpupool.harvester import chia_config
+from gpupool.recompute.proxy import admin_http, alarms, alerting, local_socket, orders, shim_reports, tallies
 from gpupool.recompute.server import answers, suitability
 from gpupool.recompute.server import cards as server_cards
 from gpupool.recompute.server.settings import RecomputeServerSettings
@@ -95,6 +96,10 @@ LIMITS = {
     "nodes remembered": tallies.NODES_KEPT,
     "events of an alert": alarms.MOST_EVENTS,
     "alerts that wait for their hook": alerting.MOST_WAITING,
+    "`X-Shim-Failures`": shim_reports.LONGEST,
+    "harvester processes of a client whose losses are remembered": shim_reports.PROCESSES_KEPT,
+    "path of the sidecar's socket": local_socket.LONGEST,
+    "Chia's `config.yaml`": chia_config.MOST_BYTES,
 }
 
 
