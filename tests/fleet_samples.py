@@ -8,6 +8,7 @@ from typing import Any
 
 from gpupool.core.ids import new_id
 from gpupool.fleet.alarms import Alarm, Severity, Silence
+from gpupool.fleet.api_tokens import ApiToken, Role
 from gpupool.fleet.claims import Claim, ClaimMode
 from gpupool.fleet.devices import Device, DeviceKind
 from gpupool.fleet.events import Event
@@ -38,6 +39,19 @@ def a_join_token(secret: str, **changes: Any) -> JoinToken:
     """Return a token that is worth one join within half a minute after noon."""
     values = {"id": new_id("jt"), "digest": digest_of(secret), "created_at": NOON, "expires_at": later(30)}
     return JoinToken(**{**values, **changes})
+
+
+def an_api_token(secret: str, **changes: Any) -> ApiToken:
+    """Return a token of a viewer that is good until it is revoked."""
+    token_id = new_id("at")
+    values = {
+        "id": token_id,
+        "name": token_id,
+        "digest": digest_of(secret),
+        "role": Role.VIEWER,
+        "created_at": NOON,
+    }
+    return ApiToken(**{**values, **changes})
 
 
 def an_alarm(**changes: Any) -> Alarm:

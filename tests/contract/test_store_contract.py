@@ -20,6 +20,7 @@ from fleet_samples import (
     a_spec,
     a_workload,
     an_alarm,
+    an_api_token,
     an_event,
     exclusive,
     later,
@@ -28,6 +29,7 @@ from fleet_samples import (
 )
 from gpupool.core.errors import ConflictError, ImpossibleMoveError, InvalidInputError, NotFoundError
 from gpupool.fleet.alarms import Severity
+from gpupool.fleet.api_tokens import Role
 from gpupool.fleet.claims import ClaimRefusedError
 from gpupool.fleet.devices import DeviceKind, ProofState
 from gpupool.fleet.jobs import JobState
@@ -126,6 +128,25 @@ async def test_name_and_key_are_free_again_once_their_node_is_removed(store: Sto
     with pytest.raises(ImpossibleMoveError, match="removed"):
         async with store.write() as writer:
             await writer.put_node(replace(first, state=NodeState.READY))
+
+
+async def test_api_tokens_are_found_by_digest_and_revoked(store: Store) -> None:
+    later_one = an_api_token("two", created_at=later(9), expires_at=later(90), created_by="me")
+    first = an_api_token("one", role=Role.ADMIN)
+    async with store.write() as writer:
+        assert await writer.api_tokens() == []
+        for token in (later_one, first):
+            await writer.put_api_token(token)
+    async with store.read() as view:
+        assert list(await view.api_tokens()) == [first, later_one]
+        assert await view.api_token(later_one.digest) == later_one
+        assert await view.api_token("another") is None
+    with pytest.raises(ConflictError):
+        async with store.write() as writer:
+            await writer.put_api_token(replace(first, id=later_one.id + "x"))
+    async with store.write() as writer:
+        await writer.put_api_token(replace(first, revoked=True))
+        assert await writer.api_token(first.digest) == replace(first, revoked=True)
 
 
 async def test_join_tokens_are_found_by_digest_spent_and_forgotten(store: Store) -> None:

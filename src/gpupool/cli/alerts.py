@@ -2,7 +2,6 @@
 
 import asyncio
 import getpass
-import re
 import socket
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -10,7 +9,7 @@ import typer
 
 from gpupool.cli.connect import ControlOption, connect
 from gpupool.cli.output import JsonFlag, age, print_json, print_table
-from gpupool.core.errors import InvalidInputError
+from gpupool.cli.spans import seconds_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from gpupool.contracts.alerts import AlarmView, DeliveryView
 
 app = typer.Typer(help="What is wrong, who is told of it, and silence for a while.", no_args_is_help=True)
-_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-_SPAN: Final = re.compile(r"(\d{1,6})([smhdw])")
 _WRONG: Final = 5
 
 
@@ -128,17 +125,6 @@ def unsilence(
     with connect(control) as client:
         client.unsilence(silence_id)
     typer.echo(f"{silence_id} is over.")
-
-
-def seconds_of(span: str) -> float:
-    """Return the seconds of a span such as ``2h``; raise InvalidInputError where it is none."""
-    found = _SPAN.fullmatch(span.strip().lower())
-    if found is None:
-        raise InvalidInputError(
-            f"{span!r} is no span of time.",
-            remedy="Give a number and s, m, h, d or w, such as 90s, 30m, 2h, 3d, 1w.",
-        )
-    return float(int(found[1]) * _UNITS[found[2]])
 
 
 def _print_alarms(alarms: "Sequence[AlarmView]") -> None:

@@ -27,6 +27,7 @@ from gpupool.cli import (
     solver,
     status,
     support_bundle,
+    token,
     uninstall,
     why,
 )
@@ -54,6 +55,7 @@ app.command("restore")(backup.restore)
 app.add_typer(backup.app, name="database")
 app.add_typer(chute.app, name="chute")
 app.add_typer(node.app, name="node")
+app.add_typer(token.app, name="token")
 app.add_typer(why.app, name="why")
 app.add_typer(gpu.app, name="gpu")
 app.add_typer(alerts.app, name="alerts")

@@ -12,6 +12,7 @@ import httpx
 from pydantic import TypeAdapter, ValidationError
 
 from gpupool.contracts.alerts import AlertsView, DeliveryView, SilenceView
+from gpupool.contracts.api_tokens import ApiTokenReply, ApiTokenRequest, ApiTokenView
 from gpupool.contracts.control import (
     DeployReply,
     DeployRequest,
@@ -119,6 +120,19 @@ class ControlClient:
     def revoke_join_token(self, token_id: str) -> None:
         """Let nobody join with a token any more; raise NotFoundError when there is none of that id."""
         self._send("DELETE", f"/v1/join-tokens/{_part(token_id)}")
+
+    def make_api_token(self, request: ApiTokenRequest) -> ApiTokenReply:
+        """Make an API token; raise ConflictError where a usable one has that name."""
+        body = request.model_dump(mode="json")
+        return _parsed(ApiTokenReply, self._send("POST", "/v1/tokens", json=body))
+
+    def api_tokens(self) -> list[ApiTokenView]:
+        """Return the API tokens, oldest first; what they are made of is not in them."""
+        return self._list(list[ApiTokenView], "/v1/tokens")
+
+    def revoke_api_token(self, name: str) -> None:
+        """Let a token open nothing any more; raise NotFoundError where none is called so."""
+        self._send("DELETE", f"/v1/tokens/{_part(name)}")
 
     def devices(self) -> list[DeviceView]:
         """Return every device with its claims."""

@@ -7,6 +7,7 @@ from fastapi import FastAPI
 from gpupool import __version__
 from gpupool.control.alerts.desk import AlertDesk
 from gpupool.control.alerts.metrics import DeskMetrics
+from gpupool.control.authorising import authorised
 from gpupool.control.http.boundary import Boundary
 from gpupool.control.http.guard import Guard, Tokens
 from gpupool.control.http.limits import BODY_SECONDS, BodyLimits
@@ -15,7 +16,17 @@ from gpupool.control.http.openapi import ControlApi, operation_id
 from gpupool.control.http.problems import add_problem_handlers
 from gpupool.control.inviting import check_minted
 from gpupool.control.pool import Pool
-from gpupool.control.routes import agent, alerts, health, join_tokens, news, nodes, placements, workloads
+from gpupool.control.routes import (
+    agent,
+    alerts,
+    health,
+    join_tokens,
+    news,
+    nodes,
+    placements,
+    workloads,
+)
+from gpupool.control.routes import tokens as api_tokens
 
 
 def build_app(
@@ -37,11 +48,16 @@ def build_app(
     app.state.metrics = Metrics()
     app.state.alerts = desk or AlertDesk(pool)
     app.state.metrics.registry.register(DeskMetrics(app.state.alerts))
-    for module in (health, nodes, join_tokens, workloads, placements, news, alerts, agent):
+    for module in (health, nodes, join_tokens, api_tokens, workloads, placements, news, alerts, agent):
         app.include_router(module.router)
     add_problem_handlers(app)
     # The layer added last is the outermost: head limits and errors, then credentials, then the body.
     app.add_middleware(BodyLimits, seconds=body_seconds)
-    app.add_middleware(Guard, tokens=tokens, check_minted=partial(check_minted, pool))
+    app.add_middleware(
+        Guard,
+        tokens=tokens,
+        check_minted=partial(check_minted, pool),
+        authorise=partial(authorised, pool),
+    )
     app.add_middleware(Boundary, metrics=app.state.metrics)
     return app

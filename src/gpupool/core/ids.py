@@ -8,7 +8,7 @@ import secrets
 import time
 from typing import Final, Literal
 
-Prefix = Literal["node", "dev", "wl", "pl", "ep", "job", "ev", "rep", "req", "inst", "jt", "sil"]
+Prefix = Literal["node", "dev", "wl", "pl", "ep", "job", "ev", "rep", "req", "inst", "jt", "sil", "at"]
 _ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
 
 

@@ -14,6 +14,7 @@ from sqlalchemy import Row
 
 from gpupool.core.errors import StorageError
 from gpupool.fleet.alarms import Alarm, Severity, Silence
+from gpupool.fleet.api_tokens import ApiToken, Role
 from gpupool.fleet.claims import Claim, ClaimMode
 from gpupool.fleet.devices import Device, DeviceKind, ProofState
 from gpupool.fleet.events import Event
@@ -105,6 +106,21 @@ def encode_node(node: Node) -> dict[str, Any]:
         "pinned": sorted(node.pinned),
         "removed_at": node.removed_at,
     }
+
+
+def decode_api_token(row: AnyRow) -> ApiToken:
+    """Return the token in a row of ``api_tokens``."""
+    key, name, digest, role, revoked, created_by, created_at, expires_at = row
+    return ApiToken(
+        id=key,
+        name=name,
+        digest=digest,
+        role=Role(role),
+        revoked=revoked,
+        created_by=created_by,
+        created_at=created_at,
+        expires_at=expires_at,
+    )
 
 
 def decode_join_token(row: AnyRow) -> JoinToken:

@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gpupool.core.sealing import PREFIX
 from gpupool.fleet.alarms import Alarm, Silence
+from gpupool.fleet.api_tokens import ApiToken
 from gpupool.fleet.claims import Claim
 from gpupool.fleet.devices import Device
 from gpupool.fleet.events import Event
@@ -25,6 +26,7 @@ from gpupool.fleet.workloads import Workload
 from gpupool.store.codecs import (
     AnyRow,
     decode_alarm,
+    decode_api_token,
     decode_claim,
     decode_command,
     decode_device,
@@ -43,6 +45,7 @@ from gpupool.store.faults import translated
 from gpupool.store.sealed_env import Sealing
 from gpupool.store.tables import (
     ALARMS,
+    API_TOKENS,
     CLAIMS,
     COMMANDS,
     DEVICES,
@@ -64,6 +67,8 @@ _NODES: Final = _ALL_NODES.where(NODES.c.state != NodeState.REMOVED.value)
 _NODE: Final = select(NODES).where(NODES.c.id == bindparam("id"))
 _NODES_BY_KEY: Final = select(NODES).where(NODES.c.public_key == bindparam("public_key"))
 _JOIN_TOKEN: Final = select(JOIN_TOKENS).where(JOIN_TOKENS.c.digest == bindparam("digest"))
+_API_TOKEN: Final = select(API_TOKENS).where(API_TOKENS.c.digest == bindparam("digest"))
+_API_TOKENS: Final = select(API_TOKENS).order_by(API_TOKENS.c.created_at, API_TOKENS.c.id)
 _JOIN_TOKENS: Final = select(JOIN_TOKENS).order_by(JOIN_TOKENS.c.created_at, JOIN_TOKENS.c.id)
 _DEVICES: Final = select(DEVICES).order_by(DEVICES.c.node_id, DEVICES.c.position, DEVICES.c.id)
 _DEVICES_OF_NODE: Final = _DEVICES.where(DEVICES.c.node_id == bindparam("node_id"))
@@ -177,6 +182,14 @@ class SqlReader:
     async def join_tokens(self) -> Sequence[JoinToken]:
         """Return the join tokens that are not forgotten, oldest first."""
         return await self._all(decode_join_token, _JOIN_TOKENS)
+
+    async def api_token(self, digest: str) -> ApiToken | None:
+        """Return the API token with this digest."""
+        return await self._one(decode_api_token, _API_TOKEN, {"digest": digest})
+
+    async def api_tokens(self) -> Sequence[ApiToken]:
+        """Return the API tokens, revoked ones too, oldest first."""
+        return await self._all(decode_api_token, _API_TOKENS)
 
     async def devices(self, node_id: str | None = None) -> Sequence[Device]:
         """Return devices (absent ones included) of one node or of all, by node and index."""

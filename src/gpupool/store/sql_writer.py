@@ -22,6 +22,7 @@ from gpupool.core.errors import (
     StorageError,
 )
 from gpupool.fleet.alarms import Alarm, Key, Silence
+from gpupool.fleet.api_tokens import ApiToken
 from gpupool.fleet.claims import Claim, ClaimRefusedError, refusal
 from gpupool.fleet.devices import Device
 from gpupool.fleet.events import Event
@@ -142,6 +143,11 @@ class SqlWriter(SqlReader):
         """Insert or replace a join token."""
         conflict = f"Another join token has the digest of {token.id}."
         await self._execute(self._upserts.put_join_token, asdict(token), conflict)
+
+    async def put_api_token(self, token: ApiToken) -> None:
+        """Insert or replace an API token."""
+        conflict = f"Another API token has the digest of {token.id}."
+        await self._execute(self._upserts.put_api_token, asdict(token) | {"role": token.role.value}, conflict)
 
     async def forget_join_tokens(self, before: datetime) -> None:
         """Forget the join tokens that expired before a moment."""

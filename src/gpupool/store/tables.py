@@ -112,6 +112,20 @@ JOIN_TOKENS: Final = Table(
     Index(None, "expires_at"),
 )
 
+API_TOKENS: Final = Table(
+    "api_tokens",
+    METADATA,
+    Column("id", String, primary_key=True),
+    Column("name", String, nullable=False),
+    Column("digest", String, nullable=False, unique=True),
+    Column("role", String, nullable=False),
+    Column("revoked", Boolean, nullable=False),
+    Column("created_by", String),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("expires_at", UtcDateTime),
+    Index(None, "created_at", "id"),
+)
+
 DEVICES: Final = Table(
     "devices",
     METADATA,

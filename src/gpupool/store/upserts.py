@@ -12,6 +12,7 @@ from sqlalchemy import Executable, Table, bindparam, func, select
 
 from gpupool.store.tables import (
     ALARMS,
+    API_TOKENS,
     DEVICES,
     JOBS,
     JOIN_TOKENS,
@@ -35,6 +36,7 @@ class Upserts:
     put_placement: Executable
     put_job: Executable
     put_join_token: Executable
+    put_api_token: Executable
     put_alarm: Executable
     put_silence: Executable
     remember: Executable
@@ -69,6 +71,7 @@ def upserts(dialect: str) -> Upserts:
         put_placement=upsert(PLACEMENTS),
         put_job=upsert(JOBS),
         put_join_token=upsert(JOIN_TOKENS),
+        put_api_token=upsert(API_TOKENS),
         put_alarm=upsert(ALARMS),
         put_silence=upsert(SILENCES),
         remember=_remember(insert),

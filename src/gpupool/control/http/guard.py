@@ -1,9 +1,9 @@
 """Who may ask what, decided on the request's head before a byte of its body is read.
 
-Operator token: everything of ``/v1``. Service token: the endpoints feed, read only. Join token, the pool's own or a
-minted one: joining. The other paths of ``/v1/agent`` carry signatures, which cover the body and are checked by their
-routes; joining again may, too. What lies outside ``/v1`` is open to this machine; from elsewhere it takes the operator
-token.
+Operator token: everything of ``/v1``. API token: what its role allows. Service token: the endpoints feed, read only.
+Join token, the pool's own or a minted one: joining. The other paths of ``/v1/agent`` carry signatures, which cover
+the body and are checked by their routes; joining again may, too. What lies outside ``/v1`` is open to this machine;
+from elsewhere it takes the operator token or an API token.
 """
 
 import ipaddress
@@ -21,6 +21,7 @@ from gpupool.core.keys import (
     HEADER_TIME,
 )
 from gpupool.core.tokens import load_or_make_token, same_secret
+from gpupool.fleet.api_tokens import PREFIX, ApiToken
 
 BY = "gpupool.by"
 """Key of the request's scope under which the caller is named, for the events of what it changes."""
@@ -55,9 +56,19 @@ class Tokens:
 class Guard:
     """ASGI layer that lets a request pass or raises UnauthorizedError or ForbiddenError."""
 
-    def __init__(self, app: ASGIApp, tokens: Tokens, check_minted: Callable[[str], Awaitable[None]]) -> None:
-        """``check_minted`` raises UnauthorizedError for a join token that is not, or no longer, good."""
-        self._app, self._tokens, self._check_minted = app, tokens, check_minted
+    def __init__(
+        self,
+        app: ASGIApp,
+        tokens: Tokens,
+        check_minted: Callable[[str], Awaitable[None]],
+        authorise: Callable[[str, str, str], Awaitable[ApiToken]],
+    ) -> None:
+        """``check_minted`` raises UnauthorizedError for a join token that is not, or no longer, good.
+
+        ``authorise`` returns the API token that lets a request (token, method, path) through, or raises as this does.
+        """
+        self._app, self._tokens = app, tokens
+        self._check_minted, self._authorise = check_minted, authorise
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check one request."""
@@ -73,7 +84,7 @@ class Guard:
         elif path.startswith(_AGENT):
             check_signed(scope)
         elif path == "/v1" or path.startswith("/v1/") or not _from_this_machine(scope):
-            self._check_api(scope, bearer(scope))
+            await self._check_api(scope, bearer(scope))
 
     async def _check_join(self, scope: Scope) -> None:
         given = bearer(scope)
@@ -89,11 +100,15 @@ class Guard:
             await self._check_minted(given)
             scope[MINTED] = given
 
-    def _check_api(self, scope: Scope, given: str | None) -> None:
+    async def _check_api(self, scope: Scope, given: str | None) -> None:
         if given is None:
             raise UnauthorizedError("The request carries no bearer token.")
         if same_secret(given, self._tokens.operator):
-            scope[BY] = f"operator@{(scope.get('client') or ('?',))[0]}"
+            scope[BY] = f"operator@{_address(scope)}"
+            return
+        if given.startswith(PREFIX):
+            token = await self._authorise(given, scope["method"], scope["path"])
+            scope[BY] = f"{token.name}@{_address(scope)}"
             return
         if not same_secret(given, self._tokens.service):
             raise UnauthorizedError("The bearer token is wrong.")
@@ -123,6 +138,11 @@ def bearer(scope: Scope) -> str | None:
         return None
     kind, _, token = values[0].decode("latin-1").partition(" ")
     return token.strip() if kind.lower() == "bearer" and token.strip() else None
+
+
+def _address(scope: Scope) -> str:
+    client = scope.get("client")
+    return client[0] if client else "?"
 
 
 def _from_this_machine(scope: Scope) -> bool:

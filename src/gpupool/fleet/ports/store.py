@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from gpupool.fleet.alarms import Alarm, Key, Silence
+from gpupool.fleet.api_tokens import ApiToken
 from gpupool.fleet.claims import Claim
 from gpupool.fleet.devices import Device
 from gpupool.fleet.events import Event
@@ -55,6 +56,14 @@ class Reader(Protocol):
 
     async def join_tokens(self) -> Sequence[JoinToken]:
         """Return the join tokens that are not forgotten, oldest first."""
+        ...
+
+    async def api_token(self, digest: str) -> ApiToken | None:
+        """Return the API token with this digest."""
+        ...
+
+    async def api_tokens(self) -> Sequence[ApiToken]:
+        """Return the API tokens, revoked ones too, oldest first."""
         ...
 
     async def devices(self, node_id: str | None = None) -> Sequence[Device]:
@@ -132,6 +141,10 @@ class Writer(Reader, Protocol):
 
     async def put_join_token(self, token: JoinToken) -> None:
         """Insert or replace a join token."""
+        ...
+
+    async def put_api_token(self, token: ApiToken) -> None:
+        """Insert or replace an API token."""
         ...
 
     async def forget_join_tokens(self, before: datetime) -> None:
