@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gpupool.contracts.recompute import ProofReply, QualityReply
@@ -37,6 +37,24 @@ def test_what_our_servers_write_is_known(checked: str) -> None:
         assert usual(path, json.dumps(message.model_dump()).encode())
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{}",
+        b'["1"]}',
+        b'x["1-2"]}',
+        b'{"proof":[]}',
+        b'{"proof":["1"]}',
+        b'{"x":["1"]}',
+        b'{"x":["1","2"]',
+    ],
+)
+def test_what_is_short_or_begins_otherwise_is_not(body: bytes) -> None:
+    assert not usual(PROOFS, body)
+    assert not usual(QUALITIES, body)
+
+
 def test_an_answer_to_the_other_question_or_in_binary_is_not() -> None:
     body = json.dumps({"proof": NUMBERS}).encode()
     assert usual(PROOFS, body)
@@ -44,9 +62,11 @@ def test_an_answer_to_the_other_question_or_in_binary_is_not() -> None:
     assert not usual(PROOFS, body, b"application/octet-stream")
 
 
+@settings(max_examples=500)
 @given(at=st.integers(0, 1200), cut=st.integers(0, 12), put=st.binary(max_size=6))
 @example(at=0, cut=1200, put=b"")
 @example(at=10, cut=0, put=b'"","')
+@example(at=16, cut=0, put=b"a0")
 def test_whatever_is_changed_nothing_without_the_shape_is_known(at: int, cut: int, put: bytes) -> None:
     body = json.dumps({"proof": NUMBERS, "checked": "tables"}).encode()
     changed = body[:at] + put + body[at + cut :]

@@ -26,10 +26,13 @@ _STATUS_LINES: Final = {status: f"{status} {phrase}".encode() for status, phrase
 _LEVEL: Final = re.compile(rb'"(?:level|bits)"\s*:\s*(\d{1,3})')
 _DIGITS: Final = b"0123456789abcdefABCDEF"
 _OPENINGS: Final = {
-    path: {f'{{"{name}":{gap}['.encode(): f'",{gap}"'.encode() * (count - 1) for gap in ("", " ")}
+    path: {
+        f'{{"{name}":{space}['.encode(): (gap := f'",{space}"'.encode(), gap * (count - 1))
+        for space in ("", " ")
+    }
     for path, (_, name, count) in QUESTION_PATHS.items()
 }
-"""Path -> how an answer may begin -> what stands between its numbers then."""
+"""Path -> how an answer may begin -> what stands between two of its numbers then, and between all of them."""
 _ENDINGS: Final = frozenset(
     [b"}"]
     + [
@@ -208,12 +211,17 @@ class HttpExchange(Exchange):
 def is_usual(path: bytes, reply: HttpReply) -> bool:
     """Tell whether an answer is written as our servers do: its shape is known without a reader of JSON then.
 
-    What is left of the numbers without their digits must be what stands between so many of them.
+    So many gaps stand between the numbers, and without digits nothing but these gaps is left.
     """
     body = reply.body
     first, last = body.find(b'["') + 1, body.find(b'"]')
+    between = _OPENINGS[path].get(body[:first])
+    if between is None:
+        return False
+    gap, gaps = between
     return (
-        _OPENINGS[path].get(body[:first]) == body[first + 1 : last].translate(None, _DIGITS)
+        body.count(gap, first + 1, last) == len(gaps) // len(gap)
+        and body[first + 1 : last].translate(None, _DIGITS) == gaps
         and body[last + 2 :] in _ENDINGS
         and not reply.headers.get(b"content-type", b"").startswith(_BINARY)
     )
