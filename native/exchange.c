@@ -64,7 +64,8 @@ static bool read_head(struct reply *reply)
 {
     bool length_given = false;
     char *line = reply->bytes, *const end = reply->bytes + reply->head - 2;
-    if (memchr(line, 0, reply->head) || strncmp(line, "HTTP/1.1 ", 9) || strspn(line + 9, "0123456789") != 3)
+    if (memchr(line, 0, reply->head) || strncmp(line, "HTTP/1.1 ", 9) || strspn(line + 9, "0123456789") != 3 ||
+        (line[12] != ' ' && line[12] != '\r'))
         return false;
     reply->status = (line[9] - '0') * 100 + (line[10] - '0') * 10 + line[11] - '0';
     reply->keep = true;
@@ -104,7 +105,7 @@ static const char *read_reply(int fd, struct reply *reply, int64_t deadline)
 
 static const char *converse(int fd, struct call *call, const char *path, const char *body, struct reply *reply)
 {
-    char request[2048], failures[200];
+    char request[2048], failures[256];
     const int64_t left = call->deadline - now_ms();
     memset(reply, 0, sizeof *reply);
     journal_header(failures, sizeof failures);

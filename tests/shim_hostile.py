@@ -57,6 +57,7 @@ _GARBLED = {
     "http/1.0": b"HTTP/1.0 200 OK\r\nContent-Length: 8\r\n\r\n" + bytes(8),
     "a status of letters": b"HTTP/1.1 2x0 OK\r\nContent-Length: 8\r\n\r\n" + bytes(8),
     "a status of four digits": b"HTTP/1.1 2000 OK\r\nContent-Length: 8\r\n\r\n" + bytes(8),
+    "a status that runs on": b"HTTP/1.1 200OK\r\nContent-Length: 8\r\n\r\n" + bytes(8),
     "continue": b"HTTP/1.1 100 Continue\r\nContent-Length: 0\r\n\r\n",
     "no length": _HEAD + b"\r\n" + bytes(8),
     "chunks": _HEAD + b"Content-Length: 8\r\nTransfer-Encoding: chunked\r\n\r\n8\r\n" + bytes(8),
