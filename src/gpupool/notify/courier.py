@@ -100,6 +100,7 @@ class Courier:
         finally:
             for left in (*([current] if current else []), *self._waiting):
                 _settle(left.taken, taken_it=False)
+            self._waiting.clear()
 
     async def try_now(self, note: Note) -> Delivery:
         """Send one message once, past those that wait, and return how it went."""
