@@ -13,7 +13,7 @@ import pytest
 
 from gpupool.core.errors import EnvironmentProblemError, InvalidInputError, PortTakenError
 from gpupool.recompute.proxy.border import BorderFiles
-from gpupool.recompute.proxy.door import LocalListener
+from gpupool.recompute.proxy.door import Door, LocalListener
 from gpupool.recompute.proxy.local_socket import LONGEST, is_live, listen_at_path
 from gpupool.recompute.proxy.main import running
 from gpupool.recompute.proxy.metrics import metrics_page
@@ -200,3 +200,47 @@ async def test_a_successor_takes_port_and_path_and_no_client_is_refused(tmp_path
                 second.process.terminate()
                 assert await second.ended() == 0
     assert not path.exists()
+
+
+async def test_a_successor_that_dies_costs_the_path_nothing(tmp_path: Path) -> None:
+    path, node = tmp_path / "s", HttpNode()
+    environment = os.environ | {"GPUPOOL_HOME": str(tmp_path / "home")}
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = str(probe.getsockname()[1])
+    async with nodes(node):
+        given = ("recompute", "proxy", "--unix", str(path), "-p", port, "-n", node.address)
+        async with program(COMMAND, *given, env=environment) as first:
+            await first.says("listening at", first.out)
+            await first.says("node_found")
+            waiting = await asyncio.open_unix_connection(path)
+            waiting[1].write(
+                b"POST /v1/qualities HTTP/1.1\r\nContent-Length: 12\r\n"
+            )  # keeps the first one there
+            async with program(COMMAND, *given, "--takeover", env=environment) as second:
+                await second.says("listening at", second.out)
+                await first.says("taken_over")
+                second.process.kill()
+                await second.process.wait()
+                await first.says("successor_gone")
+                assert (await ask(path))[0] == 200
+            waiting[1].write(b'\r\n{"level": 5}')
+            assert b"200 OK" in await waiting[0].readline()
+            waiting[1].transport.abort()
+            first.process.terminate()
+            assert await first.ended() == 0
+    assert not path.exists()
+
+
+async def test_a_path_that_somebody_else_has_by_then_is_left_to_them(tmp_path: Path) -> None:
+    path, node = tmp_path / "s", HttpNode()
+    async with nodes(node):
+        local = LocalListener.at(listen_at_path(path), path)
+        core = ProxyCore(ProxySettings(tcp=False, unix=path, nodes=(node.address,)), "inst-test")
+        door = Door(core, None, local)
+        await door.open()
+        with listen_at_path(path, replacing=True):
+            inode = path.stat().st_ino
+            await door.open()
+            assert path.stat().st_ino == inode
+            door.close()
+            assert path.stat().st_ino == inode

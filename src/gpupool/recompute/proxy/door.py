@@ -11,13 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
+import structlog
+
+from gpupool.core.errors import GpupoolError
 from gpupool.core.listening import BACKLOG
 from gpupool.recompute.addresses import Address
-from gpupool.recompute.proxy.local_socket import leave_path
+from gpupool.recompute.proxy.local_socket import leave_path, listen_at_path
 from gpupool.recompute.proxy.proxying import ProxyCore
 
 # Newer asyncio removes a path that it has not made, at every shutting of the door.
 _KEEP_PATH: Final[dict[str, Any]] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,14 @@ class LocalListener:
             inode = 0  # somebody has removed it since
         return cls(listener, path, inode, lent)
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether the path leads elsewhere by now, or nowhere."""
+        try:
+            return not self.lent and self.path.lstat().st_ino != self.inode
+        except OSError:
+            return True
+
     def close(self) -> None:
         """Let go of the socket, and of the path where it is still ours."""
         self.listener.close()
@@ -56,7 +68,8 @@ class Door:
         self.listener = listener
         self.local = local
         self._core = core
-        self._servers: list[asyncio.Server] = []
+        self._server: asyncio.Server | None = None
+        self._local_server: asyncio.Server | None = None
 
     @property
     def address(self) -> Address:
@@ -69,25 +82,39 @@ class Door:
     async def open(self) -> None:
         """Let clients in, those that have waited first."""
         loop = asyncio.get_running_loop()
-        if self._servers:
-            return
-        if self.listener is not None:
-            self._servers.append(
-                await loop.create_server(self._core.client, sock=self.listener.dup(), backlog=BACKLOG)
+        if self.listener is not None and self._server is None:
+            self._server = await loop.create_server(
+                self._core.client, sock=self.listener.dup(), backlog=BACKLOG
             )
-        if self.local is not None:
+        if self.local is not None and self.local.is_lost:
+            self._regain(self.local)
+        if self.local is not None and self._local_server is None:
             more = _KEEP_PATH if isinstance(loop, asyncio.BaseEventLoop) else {}
-            self._servers.append(
-                await loop.create_unix_server(
-                    self._core.client, sock=self.local.listener.dup(), backlog=BACKLOG, **more
-                )
+            self._local_server = await loop.create_unix_server(
+                self._core.client, sock=self.local.listener.dup(), backlog=BACKLOG, **more
             )
+
+    def _regain(self, lost: LocalListener) -> None:
+        """Put our socket at its path again: a successor that has put its own there is gone."""
+        try:
+            self.local = LocalListener.at(listen_at_path(lost.path), lost.path)
+        except GpupoolError as error:
+            log.warning("unix_socket_lost", path=str(lost.path), why=error.message, remedy=error.remedy)
+            return
+        self._shut_local()
+        lost.close()
 
     def shut(self) -> None:
         """Let nobody in any more."""
-        for server in self._servers:
-            server.close()
-        self._servers.clear()
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        self._shut_local()
+
+    def _shut_local(self) -> None:
+        if self._local_server is not None:
+            self._local_server.close()
+            self._local_server = None
 
     def close(self) -> None:
         """Let go of the sockets; a queue ends with the last one that holds its socket."""
