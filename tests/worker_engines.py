@@ -62,7 +62,8 @@ class FaultyEngine(ObedientEngine):
         raise FAULTS[self._fault.removesuffix(" once")]
 
 
-FAULTS = {
+FAULTS: dict[str, Exception] = {
+    "surprise": RuntimeError("a library of the driver says something new"),
     "fault": DeviceFaultError("CUDA: cuLaunchKernel failed: CUDA_ERROR_ILLEGAL_ADDRESS."),
     "memory": DeviceMemoryError("CUDA: cuMemAlloc failed: CUDA_ERROR_OUT_OF_MEMORY."),
     "wrong": WrongAnswerError(),

@@ -190,7 +190,7 @@ async def all_ready(h: House) -> None:
     await eventually(lambda: all(place.state == "ready" for place in h.crew.places))
 
 
-@pytest.mark.parametrize("fault", ["fault", "memory"])
+@pytest.mark.parametrize("fault", ["fault", "memory", "surprise"])
 async def test_what_a_card_fails_at_is_done_elsewhere_and_the_card_gets_a_fresh_process(fault: str) -> None:
     async with house(f"faulty:{fault} once", cpu="slow") as h:
         await all_ready(h)
@@ -198,6 +198,14 @@ async def test_what_a_card_fails_at_is_done_elsewhere_and_the_card_gets_a_fresh_
         await eventually(lambda: h.crew.places[0].deaths == 1)
         assert h.crew.places[1].deaths == 0
         await all_ready(h)
+
+
+async def test_what_the_cpu_fails_at_in_an_unexpected_way_is_told_and_the_next_question_is_answered() -> None:
+    async with house(cpu="faulty:surprise once") as h:
+        status, problem = await h.ask(engines.ANSWER)
+        assert (status, problem["code"]) == (500, "engine_fault")
+        assert "RuntimeError" in problem["detail"]
+        assert (await h.ask(engines.ANSWER))[0] == 200
 
 
 async def test_a_card_that_keeps_failing_is_quarantined_and_no_client_notices() -> None:

@@ -21,6 +21,13 @@ class WrongAnswerError(GpupoolError):
     default_remedy = "Take this server out of use: its memory or its compiled code may be damaged."
 
 
+class EngineFaultError(GpupoolError):
+    """The engine failed in an unexpected way."""
+
+    code = "engine_fault"
+    default_remedy = "Ask another server; if it repeats, look at the log of this one and at its free memory."
+
+
 class Engine(Protocol):
     """Answers questions, one at a time in each calling thread; every answer is verified."""
 

@@ -10,7 +10,7 @@ import structlog
 
 from gpupool.core.clock import Clock, SystemClock
 from gpupool.core.errors import DeadlineError, GpupoolError, UnsupportedError
-from gpupool.recompute.server.engine import AnyEngine, SolverEngine
+from gpupool.recompute.server.engine import AnyEngine, EngineFaultError, SolverEngine
 from gpupool.recompute.server.messages import Ask, Done, Failed
 from gpupool.recompute.server.questions import level_of
 from gpupool.solvers.questions import SolveQuestion
@@ -98,7 +98,7 @@ class EngineThreads:
             self._tell(_failed(ask.number, error))
         else:
             log.error("engine_failed", kind=ask.kind, level=level_of(ask.question), exc_info=error)
-            fault = GpupoolError(f"The engine failed in an unexpected way: {type(error).__name__}.")
+            fault = EngineFaultError(f"The engine failed in an unexpected way: {type(error).__name__}.")
             self._tell(_failed(ask.number, fault))
 
 

@@ -18,7 +18,7 @@ from gpupool.core.clock import Clock, SystemClock
 from gpupool.core.errors import GpupoolError
 from gpupool.devices.recovery.errors import DeviceFaultError
 from gpupool.pos.errors import NoProofError
-from gpupool.recompute.server.engine import WrongAnswerError
+from gpupool.recompute.server.engine import EngineFaultError, WrongAnswerError
 from gpupool.recompute.server.messages import Ask, Cancel, Done, Failed, Message, Ping, Pong, Ready, Unfit
 from gpupool.recompute.server.restarts import RestartPolicy, Restarts
 from gpupool.recompute.server.staffing import WorkerPlan
@@ -255,11 +255,11 @@ class Seat:
     def _fail(self, ticket: Ticket, error: GpupoolError) -> None:
         """Judge an error: what a card says is not the last word, and some errors are its own."""
         if self.plan.kind == "cpu" or not isinstance(
-            error, DeviceFaultError | WrongAnswerError | NoProofError
+            error, DeviceFaultError | EngineFaultError | WrongAnswerError | NoProofError
         ):
             ticket.fail(error)
             return
-        if isinstance(error, DeviceFaultError):
+        if isinstance(error, DeviceFaultError | EngineFaultError):
             self.give_up(f"its card failed: {error.message}")
         elif isinstance(error, WrongAnswerError):
             self.give_up("it gave a wrong answer", useless=True)
