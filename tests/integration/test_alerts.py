@@ -51,6 +51,7 @@ class Place:
     async def alerts(self, *arguments: str) -> tuple[int, str]:
         """Run ``gpupool alerts`` in a thread, since the receiver must go on; return exit code and what it printed."""
         env = {name: self.pool.control.env[name] for name in ("GPUPOOL_HOME", "GPUPOOL_CONTROL_URL")}
+        env["GPUPOOL_ALERT_URLS"] = f"json://127.0.0.1:{self.receiver.port}/{SECRET}"
         ran = await asyncio.to_thread(CliRunner().invoke, app, list(arguments), env=env)
         fault = ran.exception
         told = f"{ran.output}{fault.message if isinstance(fault, GpupoolError) else ''}"
@@ -123,10 +124,11 @@ async def test_an_agent_tells_of_controls_death_and_control_of_nothing_it_slept_
 async def test_a_test_tells_how_it_went_with_and_without_control(place: Place) -> None:
     pool, receiver = place.pool, place.receiver
     assert (await place.alerts("test", "--here"))[0] == 0
+    assert (await place.alerts("test", "--here", "--to", "url-1"))[0] == 0
     pool.control.start()
     await pool.until(lambda: pool.try_once("GET", "/readyz"), "control")
     assert (await place.alerts("test", "--to", "ops"))[0] == 0
-    assert receiver.titles == ["test", "test"]
+    assert receiver.titles == ["test"] * 4
     receiver.status = 500
     for more in ([], ["--here"]):
         code, told = await place.alerts("test", *more)

@@ -2,6 +2,7 @@
 
 import asyncio
 import getpass
+import os
 import socket
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -160,12 +161,15 @@ def _print_deliveries(deliveries: "Sequence[DeliveryView]") -> None:
 
 
 def _test_here(to: str | None) -> "list[DeliveryView]":
+    from pydantic import SecretStr
+
     from gpupool.contracts.alert_file import load_alert_file
     from gpupool.core.errors import NotFoundError
     from gpupool.core.home import Home
 
     home = Home.from_environment()
-    targets = [target for target in load_alert_file(home).targets if to in {None, target.name}]
+    urls = SecretStr(os.environ.get("GPUPOOL_ALERT_URLS", ""))
+    targets = [target for target in load_alert_file(home, urls).targets if to in {None, target.name}]
     if not targets:
         raise NotFoundError(
             f"{home.alerts} names {'nobody' if to is None else f'no target {to!r}'}.",
