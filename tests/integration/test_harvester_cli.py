@@ -41,7 +41,9 @@ class Stage:
 
     def run(self, *words: str) -> tuple[int, str, str]:
         """Run `gpupool harvester …` in this process and return exit code, output and errors."""
-        own = {"GPUPOOL_HOME": str(self.folder / "state"), "CHIA_ROOT": str(self.folder / "root")}
+        own = {"GPUPOOL_HOME": str(self.folder / "state"), "CHIA_ROOT": "/nowhere"}
+        if words[0] == "install" and "--chia-root" not in words:
+            words = (*words, "--chia-root", str(self.folder / "root"))
         result = CliRunner().invoke(app, words, env=own)
         if isinstance(result.exception, GpupoolError):
             error = result.exception

@@ -64,7 +64,8 @@ def installation(
 ) -> Installation:
     places = places_for(owner)
     return Installation(
-        chia=chia, method=method, places=places, shim=ShimSettings(socket=places.socket), sidecar_command=["x"],
+        chia=chia, chia_root=Path("/c"), method=method, places=places, sidecar_command=["x"],
+        shim=ShimSettings(socket=places.socket),
         unit=unit,
     )  # fmt: skip
 

@@ -124,7 +124,7 @@ def status(chia_root: ChiaRootOption = None, as_json: JsonFlag = False) -> None:
     processes, view = harvesters(Path(about["chia"])), look(places.socket)
     findings = [
         *_file_findings(manifest),
-        *_config_findings(chia_root),
+        *_config_findings(chia_root or Path(about["chia_root"])),
         *check_processes(processes, about, _restart(about)),
         *check_sidecar(view, places.socket, _start(about)),
     ]
@@ -160,15 +160,14 @@ def _file_findings(manifest: "Manifest") -> "list[Finding]":
     return [passed("installation", f"{len(manifest.files)} files, as written")]
 
 
-def _config_findings(chia_root: Path | None) -> "list[Finding]":
+def _config_findings(chia_root: Path) -> "list[Finding]":
     from gpupool.cli.checks.finding import warned
     from gpupool.cli.checks.harvester import check_config
     from gpupool.core.errors import GpupoolError
-    from gpupool.harvester.chia_config import chia_root as root_of
     from gpupool.harvester.chia_config import read_config
 
     try:
-        return list(check_config(read_config(root_of(chia_root))))
+        return list(check_config(read_config(chia_root)))
     except GpupoolError as error:
         return [warned("configuration", "not read", error.message, error.remedy)]
 

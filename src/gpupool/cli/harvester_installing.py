@@ -97,7 +97,8 @@ def install(
     from gpupool.harvester.places import places_for
 
     refuse_other_systems()
-    environment, config = find(chia), read_config(root_of(chia_root))
+    environment, root = find(chia), root_of(chia_root).absolute()
+    config = read_config(root)
     places = places_for(config.owner, units, socket)
     manifest = Manifest.read(places.folder)
     wishes = Wishes(
@@ -105,7 +106,7 @@ def install(
         unit=unit, fallback=fallback, timeout_ms=timeout_ms, alert_command=alert_command,
         keep_units=units is not None,
     )  # fmt: skip
-    installation = wishes.installation(environment, places, manifest.about)
+    installation = wishes.installation(environment, root, places, manifest.about)
     findings = [*check_versions(environment), check_fits(environment), *check_config(config)]
     _refuse_unfit(findings)
     with tempfile.TemporaryDirectory() as folder:

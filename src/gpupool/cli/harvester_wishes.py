@@ -43,7 +43,7 @@ class Wishes:
     """Whether unit files are wanted even where systemd does not run."""
 
     def installation(
-        self, chia: "ChiaEnvironment", places: "Places", before: dict[str, Any]
+        self, chia: "ChiaEnvironment", chia_root: Path, places: "Places", before: dict[str, Any]
     ) -> "Installation":
         """Return what they amount to; ``before`` is what was installed. Raises InvalidInputError for a bad one."""
         from gpupool.harvester.places import RUNNING_SYSTEMD
@@ -59,6 +59,7 @@ class Wishes:
             ) from error
         return Installation(
             chia=chia,
+            chia_root=chia_root,
             method=method,
             places=places,
             shim=ShimSettings(

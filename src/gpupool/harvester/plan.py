@@ -8,6 +8,7 @@ variables are given to a daemon that is started anew.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Final
 
 from gpupool.core.errors import InvalidInputError, UnsupportedError
@@ -39,6 +40,8 @@ class Installation:
     """What is wanted."""
 
     chia: ChiaEnvironment
+    chia_root: Path
+    """Chia's own folder, with its configuration."""
     method: Method
     places: Places
     shim: ShimSettings
@@ -132,6 +135,7 @@ class Installation:
         return {
             "method": self.method.value,
             "chia": str(self.chia.root),
+            "chia_root": str(self.chia_root),
             "unit": self.unit,
             "units": str(self.places.units) if self.with_units else None,
             "of_system": self.places.of_system,

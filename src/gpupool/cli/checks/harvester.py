@@ -109,7 +109,7 @@ def check_processes(found: list[HarvesterProcess], about: dict[str, Any], restar
                 name,
                 "of another Chia",
                 f"Its files are not those of {about['chia']}, so it does not use the pool.",
-                "Where that is the one to be used, run `gpupool harvester remove`, then install it with --chia for that one.",
+                "Where that is the one to be used, run `gpupool harvester remove`, then install with its --chia.",
             )
         elif not process.readable:
             yield warned(name, "another user's", "What is loaded in it can't be seen.", "Run this as root.")
