@@ -16,7 +16,7 @@ from gpupool.harvester.building import COMPILERS, compile_library
 from minted_plots import mint
 from shim_farm import Farm, farm, plots, slowed
 
-SOME = 12
+SOME = 8
 """Look-ups that are waited for before and after each disturbance."""
 EQUAL_BUCKET = mainnet.K32[46]
 """At C7 both x of one of its pairs begin alike, which the bundled library cannot read."""
@@ -99,21 +99,21 @@ def test_a_lost_quality_is_swallowed_by_the_prover_and_told_by_the_library(
 def test_the_bundled_library_takes_over_where_it_may(
     running: Farm, tmp_path: Path, settings: dict[str, str]
 ) -> None:
-    given = plots(tmp_path, 1, mainnet.K32[:3])
+    given = plots(tmp_path, 1, mainnet.K32[:2])
     with running.harvester(given, "--rounds", "1", environment=running.environment(**settings)) as harvester:
         harvester.ended()
         assert harvester.wrong() == []
     told = running.failures()
-    assert len(told) == (6 if settings["fallback"] == "away" else 0)
+    assert len(told) == (4 if settings["fallback"] == "away" else 0)
     assert all(line.endswith("answered by the bundled library") for line in told)
 
 
 def test_a_minted_plot_is_one_for_the_bundled_library_as_well(running: Farm, tmp_path: Path) -> None:
-    given = plots(tmp_path, 2, mainnet.K32[:2])
+    given = plots(tmp_path, 1, mainnet.K32[:1])
     with running.harvester(given, "--rounds", "1", stock=True) as harvester:
         harvester.ended()
         assert harvester.wrong() == []
-    assert mint(given[0].known, 2, tmp_path / "again").read_bytes() == given[0].path.read_bytes()
+    assert mint(given[0].known, 1, tmp_path / "again").read_bytes() == given[0].path.read_bytes()
 
 
 @pytest.mark.slow  # the bundled library takes half a minute to find nothing
