@@ -121,6 +121,30 @@ async def test_an_agent_tells_of_controls_death_and_control_of_nothing_it_slept_
     await eventually(lambda: not (pool.home.agent / "deadman.json").exists(), what="nothing more to tell")
 
 
+@pytest.mark.slow  # two deaths of control, each with the silence that a start keeps
+async def test_a_control_that_dies_as_it_raises_or_ends_an_alarm_tells_it_once(place: Place) -> None:
+    pool = place.pool
+    await pool.start()
+    place.kill_agent()
+    await dies_at(pool, "control.alarm.raised.after")
+    await place.heard("node silent: tested")
+    await eventually(place.told, what="the delivery noted")
+    pool.agent.start()
+    await dies_at(pool, "control.alarm.over.after")
+    await place.heard("over: node silent: tested")
+    await eventually(place.told, what="the delivery noted")
+    about_the_node = [title for title in place.receiver.titles if "node" in title]
+    assert about_the_node == ["node silent: tested", "over: node silent: tested"]
+
+
+async def dies_at(pool: LightPool, point: str) -> None:
+    """Let control die at a point, and start it again."""
+    pool.failpoint.write_text(point)
+    await eventually(lambda: not pool.failpoint.exists(), what=f"a death at {point}")
+    await pool.control.ended()
+    pool.control.start()
+
+
 async def test_a_test_tells_how_it_went_with_and_without_control(place: Place) -> None:
     pool, receiver = place.pool, place.receiver
     assert (await place.alerts("test", "--here"))[0] == 0
