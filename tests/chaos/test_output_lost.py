@@ -1,7 +1,8 @@
-"""Server and proxy whose output goes nowhere: the disk under the log is full, or the streams were closed at the start."""
+"""Server and proxy whose output goes nowhere: a full disk under the log, closed streams, a reader that does not read."""
 
 import asyncio
 import http.client
+import os
 import signal
 import subprocess
 import sys
@@ -19,6 +20,8 @@ from proxy_stage import HttpNode, nodes
 SERVER = "from gpupool.cli.recompute_server_dropin import main; main()"
 TO_FULL_DISK = 'exec "$@" >/dev/full 2>/dev/full'
 CLOSED = 'exec "$@" <&- >&- 2>&-'
+STUCK = 'exec "$@"'
+"""Into a pipe that is full, as of a terminal that is paused or a log program that hangs."""
 QUESTION = b'{"level": 1}'
 
 
@@ -30,12 +33,28 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @contextmanager
 def started(shell: str, code: str, *words: str) -> Iterator[subprocess.Popen[bytes]]:
     """Run a program by way of a shell that takes its output away."""
-    process = subprocess.Popen(["sh", "-c", shell, "sh", sys.executable, "-c", code, *words])
+    reading, writing = full_pipe()
+    output = writing if shell == STUCK else None
+    command = ["sh", "-c", shell, "sh", sys.executable, "-c", code, *words]
+    process = subprocess.Popen(command, stdout=output, stderr=output)
     try:
         yield process
     finally:
         process.kill()
         process.wait()
+        os.close(reading)
+        os.close(writing)
+
+
+def full_pipe() -> tuple[int, int]:
+    """Return the ends of a pipe whose writers wait until it is read."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(writing, bytes(4096))
+    os.set_blocking(writing, True)
+    return reading, writing
 
 
 def asked(port: int, path: str, body: bytes | None = None) -> tuple[int, bytes] | None:
@@ -60,11 +79,10 @@ def stopped(process: "subprocess.Popen[bytes]") -> int:
     return process.wait(60)
 
 
-@pytest.mark.parametrize("shell", [TO_FULL_DISK, CLOSED])
-@pytest.mark.parametrize("code", [DROP_IN, COMMAND])
-async def test_a_proxy_forwards_and_ends_well(free_port: int, code: str, shell: str) -> None:
+@pytest.mark.parametrize("shell", [TO_FULL_DISK, CLOSED, STUCK])
+async def test_a_proxy_forwards_and_ends_well(free_port: int, shell: str) -> None:
     node = HttpNode()
-    words = [] if code == DROP_IN else ["recompute", "proxy"]
+    code, words = (DROP_IN, []) if shell == TO_FULL_DISK else (COMMAND, ["recompute", "proxy"])
     words += ["--host", "127.0.0.1", "-p", str(free_port)]
     async with nodes(node):
         with started(shell, code, *words, "-n", node.address) as process:
@@ -81,7 +99,7 @@ async def test_a_proxy_forwards_and_ends_well(free_port: int, code: str, shell: 
     assert all(seen == QUESTION for seen in node.seen), "nothing else went into a connection"
 
 
-@pytest.mark.parametrize("shell", [TO_FULL_DISK, CLOSED])
+@pytest.mark.parametrize("shell", [TO_FULL_DISK, CLOSED, STUCK])
 def test_a_server_answers_and_ends_well(free_port: int, shell: str) -> None:
     words = ("--host", "127.0.0.1", "-p", str(free_port), "-r", "1", "-G", "0", "-O", "0")
     with started(shell, SERVER, *words) as process:

@@ -1,30 +1,79 @@
 """Standard output and error of processes that serve: a log that cannot be written is no reason to stop serving.
 
-The disk under a log runs full, whoever read a pipe leaves, a service starts with its streams closed. Lines are lost
-then, and nothing else. A closed stream matters also because its number goes to the next file or socket that is
-opened, and log lines would end up in there.
+The disk under a log runs full or hangs, whoever reads a pipe leaves or stops reading, a terminal is paused, a service
+starts with its streams closed. Lines are lost then, and nothing else. A closed stream matters also because its number
+goes to the next file or socket that is opened, and log lines would end up in there.
 """
 
+import atexit
 import io
 import os
 import sys
+import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TextIO
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 _STREAMS: Final = ((0, "stdin", os.O_RDONLY), (1, "stdout", os.O_WRONLY), (2, "stderr", os.O_WRONLY))
+_PIECE: Final = 64 * 1024
+_ROOM: Final = 1024 * 1024
+"""Bytes that may wait for a reader that is slow."""
+_END_SECONDS: Final = 1.0
+"""For the last lines, where nobody reads them."""
 
 
 class _Careless(io.FileIO):
-    """A file that takes every write, and drops what cannot be written."""
+    """A file that takes every write, and drops what cannot be written now."""
+
+    terminal = False
+
+    def isatty(self) -> bool:
+        """Tell whether a terminal stands at the end, however far away."""
+        return self.terminal
 
     def write(self, data: "ReadableBuffer", /) -> int:
-        """Write what can be written now; tell that it was all."""
+        """Write what can be written; tell that it was all."""
         with suppress(OSError):
             super().write(data)
         return memoryview(data).nbytes
+
+
+class _Outlet:
+    """A pipe in the place of a stream, and a thread that carries on what comes: it may block where nobody else must."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._stream = name, getattr(sys, name)
+        self._stream.flush()
+        self._reading, self.descriptor = os.pipe()
+        os.set_blocking(self.descriptor, False)
+        self._make_room()
+        self._thread = threading.Thread(target=self._carry, name=f"{name}-outlet", daemon=True)
+        self._thread.start()
+        setattr(sys, name, _lasting(self.descriptor, self._stream))
+
+    def _make_room(self) -> None:
+        with suppress(ImportError, AttributeError, OSError):
+            import fcntl
+
+            fcntl.fcntl(self.descriptor, fcntl.F_SETPIPE_SZ, _ROOM)
+
+    def _carry(self) -> None:
+        target = self._stream.fileno()
+        while data := os.read(self._reading, _PIECE):
+            with suppress(OSError):
+                while data:
+                    data = data[os.write(target, data) :]
+
+    def end(self) -> None:
+        """Give the stream back, and what is on its way a moment to arrive."""
+        setattr(sys, self._name, self._stream)
+        os.close(self.descriptor)
+        self._thread.join(_END_SECONDS)
+
+
+_outlets: Final[dict[str, _Outlet]] = {}
 
 
 def open_missing() -> None:
@@ -39,10 +88,30 @@ def open_missing() -> None:
 
 
 def outlive_failures() -> None:
-    """From now on a line that cannot be written to standard output or error is dropped, and nobody is told."""
+    """From now on a line that cannot be written to standard output or error is dropped, and never waited for."""
     for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
-        stream.flush()
-        raw = _Careless(stream.fileno(), "w", closefd=False)
-        lasting = io.TextIOWrapper(raw, stream.encoding, "replace", write_through=True)
-        setattr(sys, name, lasting)
+        if hasattr(os, "set_blocking"):
+            _outlets[name] = _Outlet(name)
+        else:  # Windows
+            stream = getattr(sys, name)
+            stream.flush()
+            setattr(sys, name, _lasting(stream.fileno(), stream))
+    atexit.register(finish)
+
+
+def finish() -> None:
+    """Let the last lines out; for the end of the process, after which nothing is written any more."""
+    while _outlets:
+        _outlets.popitem()[1].end()
+
+
+def log_descriptor() -> int:
+    """Return what whoever writes many lines at once may write to, without waiting; else as standard error."""
+    outlet = _outlets.get("stderr")
+    return 2 if outlet is None else outlet.descriptor
+
+
+def _lasting(descriptor: int, like: TextIO) -> TextIO:
+    raw = _Careless(descriptor, "w", closefd=False)
+    raw.terminal = like.isatty()
+    return io.TextIOWrapper(raw, like.encoding, "replace", write_through=True)

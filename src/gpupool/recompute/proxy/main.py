@@ -21,6 +21,7 @@ from gpupool.core.ids import new_id
 from gpupool.core.listening import bind, stop_signal
 from gpupool.core.logging import set_up_logging
 from gpupool.core.open_files import allow_most, connections_within
+from gpupool.core.standard_streams import log_descriptor
 from gpupool.recompute.addresses import format_address
 from gpupool.recompute.proxy.channels import AVAILABLE, Channel
 from gpupool.recompute.proxy.door import Door, LocalListener
@@ -268,7 +269,7 @@ async def _standing(
     core = ProxyCore(
         settings,
         new_id("inst"),
-        request_log=RequestLog(enabled=settings.log_level in {"DEBUG", "INFO"}),
+        request_log=RequestLog(log_descriptor(), enabled=settings.log_level in {"DEBUG", "INFO"}),
     )
     door = Door(core, listener, local)
     try:

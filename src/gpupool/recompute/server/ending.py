@@ -4,11 +4,12 @@ Worker threads are waited for when the interpreter ends, and one that hangs in a
 """
 
 import os
-import sys
 import threading
 from typing import Final
 
 import structlog
+
+from gpupool.core.standard_streams import finish
 
 log = structlog.get_logger(__name__)
 GRACE_SECONDS: Final = 2.0
@@ -25,5 +26,5 @@ def end_within(seconds: float) -> None:
 
 def _force() -> None:
     log.error("forced_end", what_happened="work in progress did not stop within the limit")
-    sys.stderr.flush()
+    finish()
     os._exit(FORCED_STATUS)
