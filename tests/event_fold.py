@@ -45,7 +45,7 @@ class Fold:
     async def check(self, reader: Reader) -> None:
         """Assert that the tables say what the events said."""
         assert self.seq == await reader.last_event_seq()
-        assert self.nodes == {node.id: node.state for node in await reader.nodes()}
+        assert self.nodes == {node.id: node.state for node in await reader.nodes(removed=True)}
         placements = await reader.placements(limit=1_000_000)
         assert self.placements == {placement.id: placement.state for placement in placements}
         assert self.devices == {device.id: device.present for device in await reader.devices()}
@@ -62,7 +62,7 @@ class Fold:
         if verb == "joined":
             assert event.subject not in self.nodes, f"{event} for a known node"
             self.nodes[event.subject] = NodeState.JOINING
-        elif verb not in {"connected", "changed"}:
+        elif verb not in {"connected", "changed", "draining", "undrained", "drained"}:
             old, new = self.nodes[event.subject], NodeState(verb)
             assert new is not old, f"{event} tells nothing new"
             NODE_MACHINE.check(old, new, event.subject)

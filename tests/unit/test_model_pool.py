@@ -10,7 +10,7 @@ import asyncio
 import tempfile
 from collections import defaultdict
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,9 +21,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from control_stage import cpu_of, gpu_of
 from event_fold import Fold
-from fleet_samples import NOON, new_database
-from gpupool.contracts.agent_link import JoinRequest, Report, ReportReply
+from fleet_samples import NOON, a_join_token, new_database
+from gpupool.contracts.agent_link import Report
 from gpupool.contracts.spec import SpecFile
+from gpupool.control import tending
 from gpupool.control.feeding import endpoints_view
 from gpupool.control.joining import forget_sessions, join
 from gpupool.control.pool import Pool
@@ -32,13 +33,17 @@ from gpupool.control.reporting import take_report
 from gpupool.control.snapshot import Snapshot
 from gpupool.control.wanting import delete, deploy, scale
 from gpupool.core.clock import FakeClock
+from gpupool.core.errors import NodeRemovedError
+from gpupool.core.ids import new_id
 from gpupool.fleet.claims import Claim, ClaimMode
 from gpupool.fleet.devices import DeviceKind
+from gpupool.fleet.join_tokens import JoinToken
 from gpupool.fleet.placements import PlacementState
 from gpupool.fleet.ports.store import Reader, Store, Writer
 from gpupool.fleet.workloads import Workload
 from gpupool.store.open import open_store
 from model_agent import ModelAgent
+from pool_world import join_request
 
 T = TypeVar("T")
 NAMES = ("chat", "images", "proofs")
@@ -116,7 +121,8 @@ class PoolMachine(RuleBasedStateMachine):
         self.path = new_database(Path(self.folder.name))
         self.clock = FakeClock(NOON)
         self.fold = Fold()
-        self.strays: list[tuple[ModelAgent, Report]] = []
+        self.strays: list[tuple[str, Report]] = []
+        """Reports under way, with the node that signed them."""
         self.agents = [
             ModelAgent(name, [cpu_of(name, CPU_MIB[name]), *(gpu_of(name, i) for i in range(GPUS[name]))])
             for name in CPU_MIB
@@ -149,10 +155,9 @@ class PoolMachine(RuleBasedStateMachine):
         await self.store.close()
         await self._start_control()
 
-    async def _join(self, agent: ModelAgent) -> None:
-        key = f"{agent.name:A<43}="[:43].replace("-", "+") + "="
+    async def _join(self, agent: ModelAgent, token: JoinToken | None = None) -> None:
         async with self.pool.change() as change:
-            node = await join(change, JoinRequest(name=agent.name, public_key=key, address="10.0.0.1"))
+            node = await join(change, join_request(agent.name), token)
         agent.node_id = node.id
 
     @rule()
@@ -212,6 +217,36 @@ class PoolMachine(RuleBasedStateMachine):
             elif workload is not None and wanted is not None:
                 await scale(change, workload, wanted)
 
+    @rule(which=agents, draining=st.booleans())
+    def drain(self, which: int, draining: bool) -> None:
+        """Drain a node, or take that back."""
+        self.do(self._drain(which, draining))
+
+    async def _drain(self, which: int, draining: bool) -> None:
+        async with self.pool.change() as change:
+            node = await change.writer.node(self.agents[which].node_id)
+            if node is not None and not node.removed:
+                await tending.set_drain(change, node, draining=draining)
+
+    @rule(which=agents)
+    def remove(self, which: int) -> None:
+        """Remove a node with whatever it runs; its agent learns of it when it next speaks."""
+        self.do(self._remove(which))
+
+    async def _remove(self, which: int) -> None:
+        async with self.pool.change() as change:
+            node = await change.writer.node(self.agents[which].node_id)
+            if node is None or node.removed:
+                return
+            await tending.remove(change, node, force=True)
+        self.pool.forget_node(node.id)
+
+    async def _come_back(self, agent: ModelAgent) -> None:
+        """End everything, as a removed node's agent does, and let a person add the machine again."""
+        agent.restart(lost=True)
+        self.clock.advance(1)
+        await self._join(agent, a_join_token(new_id("jt"), created_at=self.clock.now()))
+
     # ---- nodes and the network -----------------------------------------------------------------------------
 
     @rule(which=agents, way=ways)
@@ -229,26 +264,33 @@ class PoolMachine(RuleBasedStateMachine):
 
     async def _send(self, agent: ModelAgent, report: Report, way: Way) -> None:
         reply = None
-        if way in {Way.TAKEN, Way.TWICE}:
-            reply = await self._arrive(agent, report)
-        elif way is Way.UNANSWERED:
-            await self._arrive(agent, report)
-        elif way is Way.CRASHED:
-            self.store.crash_in = 1
-            try:
-                reply = await self._arrive(agent, report)
-            except CrashError:
-                await self._restart_control()
-            self.store.crash_in = None
+        signer = agent.node_id
         if way in {Way.LATE, Way.TWICE}:
-            self.strays.append((agent, report))
+            self.strays.append((signer, report))
+        try:
+            if way in {Way.TAKEN, Way.TWICE}:
+                reply = await take_report(self.pool, signer, report)
+            elif way is Way.UNANSWERED:
+                await self._arrive(signer, report)
+            elif way is Way.CRASHED:
+                self.store.crash_in = 1
+                reply = await take_report(self.pool, signer, report)
+        except CrashError:
+            await self._restart_control()
+        except NodeRemovedError:
+            self.store.crash_in = None
+            await self._come_back(agent)
+            return
+        self.store.crash_in = None
         if reply is None or not (reply.session_known or report.complete):
             agent.session = None
         else:
             agent.taken(report)
 
-    async def _arrive(self, agent: ModelAgent, report: Report) -> ReportReply:
-        return await take_report(self.pool, agent.node_id, report)
+    async def _arrive(self, signer: str, report: Report) -> None:
+        """Let a report come whose answer nobody hears."""
+        with suppress(NodeRemovedError):
+            await take_report(self.pool, signer, report)
 
     @rule(which=agents, leaving=st.booleans())
     def be_overtaken(self, which: int, leaving: bool) -> None:
@@ -259,8 +301,9 @@ class PoolMachine(RuleBasedStateMachine):
             report = agent.farewell()
             agent.restart()
         agent.session = None
+        signer = agent.node_id
         self.everything_goes_well()
-        self.do(self._arrive(agent, report))
+        self.do(self._arrive(signer, report))
 
     @precondition(lambda self: self.strays)
     @rule(index=st.integers(0, 9))
@@ -375,7 +418,11 @@ class PoolMachine(RuleBasedStateMachine):
                 assert len(held) == 1
                 assert device.kind is DeviceKind.GPU
             assert sum(claim.mib for claim in held) <= device.memory_mib
+        removed = {node.id for node in await reader.nodes(removed=True) if node.removed}
         for agent in self.agents:
+            if agent.node_id in removed:
+                # It may not have heard so yet; a person has said that its devices are no longer the pool's.
+                continue
             for name, instance in agent.instances.items():
                 if instance.running and not instance.revived:
                     assert name in live, f"{name} runs on {agent.name}, and its devices were given away"
@@ -383,14 +430,15 @@ class PoolMachine(RuleBasedStateMachine):
                     assert gpus == set(instance.order.device_ids)
 
     def _check_counts(self, snapshot: Snapshot) -> None:
-        """After the reconciler's look nobody has more than is wanted; the old version only beside the new."""
+        """After the reconciler's look nobody has more than is wanted; what is old or to move only beside its successor."""
         for workload in snapshot.workloads.values():
             staying = [p for p in snapshot.live_of(workload.id) if p.state is not PlacementState.DRAINING]
             current = [p for p in staying if p.workload_version == workload.version]
             wanted = 0 if workload.deleted else workload.wanted
-            active = sum(p.state is PlacementState.ACTIVE for p in current)
-            assert len(current) <= wanted
-            assert len(staying) - len(current) <= wanted - active
+            settled = [p for p in current if not snapshot.nodes[p.node_id].draining]
+            active = sum(p.state is PlacementState.ACTIVE for p in settled)
+            assert len(settled) <= wanted
+            assert len(staying) - len(settled) <= wanted - active
 
     # ---- the end -------------------------------------------------------------------------------------------
 
@@ -406,7 +454,7 @@ class PoolMachine(RuleBasedStateMachine):
             self.folder.cleanup()
 
     async def _behave(self, agent: ModelAgent) -> None:
-        if agent.session is None:
+        while agent.session is None:
             await self._send(agent, agent.connect(), Way.TAKEN)
         await self._listen(agent, 1000)
         for name in list(agent.instances):
@@ -417,9 +465,10 @@ class PoolMachine(RuleBasedStateMachine):
     async def _come_to_rest(self) -> None:
         for stray in self.strays:
             await self._arrive(*stray)
-        for agent in self.agents:
+        for which, agent in enumerate(self.agents):
             agent.hidden.clear()
             agent.restart()
+            await self._drain(which, draining=False)
         for _ in range(ROUNDS):
             self.clock.advance(5)
             for agent in self.agents:
