@@ -116,8 +116,8 @@ def test_a_minted_plot_is_one_for_the_bundled_library_as_well(running: Farm, tmp
     assert mint(given[0].known, 1, tmp_path / "again").read_bytes() == given[0].path.read_bytes()
 
 
-@pytest.mark.slow  # the bundled library takes half a minute to find nothing
-@pytest.mark.timeout(400)
+@pytest.mark.slow  # the bundled library takes half a minute to find nothing, on a busy machine several
+@pytest.mark.timeout(800)
 def test_a_proof_that_the_bundled_library_loses_is_found(running: Farm, tmp_path: Path) -> None:
     given = plots(tmp_path, 7, [EQUAL_BUCKET])
     with running.harvester(given, "--rounds", "1") as ours:
@@ -126,7 +126,7 @@ def test_a_proof_that_the_bundled_library_loses_is_found(running: Farm, tmp_path
     with running.harvester(
         given, "--rounds", "1", environment=running.environment(fallback="always")
     ) as stock:
-        stock.ended(300)
+        stock.ended(500)
         assert [line["found"] for line in stock.wrong()] == [["GRResult_NoProof received"]]
 
 
