@@ -16,10 +16,8 @@ from fleet_samples import (
     a_join_token,
     a_node,
     a_placement,
-    a_silence,
     a_spec,
     a_workload,
-    an_alarm,
     an_api_token,
     an_event,
     exclusive,
@@ -28,7 +26,6 @@ from fleet_samples import (
     shared,
 )
 from gpupool.core.errors import ConflictError, ImpossibleMoveError, InvalidInputError, NotFoundError
-from gpupool.fleet.alarms import Severity
 from gpupool.fleet.api_tokens import Role
 from gpupool.fleet.claims import ClaimRefusedError
 from gpupool.fleet.devices import DeviceKind, ProofState
@@ -167,32 +164,6 @@ async def test_join_tokens_are_found_by_digest_spent_and_forgotten(store: Store)
     async with store.write() as writer:
         await writer.forget_join_tokens(later(60))
         assert list(await writer.join_tokens()) == [young]
-
-
-async def test_alarms_are_kept_replaced_and_forgotten(store: Store) -> None:
-    lasting = an_alarm(told_at=later(1))
-    over = an_alarm(rule="gpu_lost", severity=Severity.WARNING, until=later(2))
-    async with store.write() as writer:
-        for alarm in (lasting, over, replace(over, why="again")):
-            await writer.put_alarm(alarm)
-        assert list(await writer.alarms()) == [replace(over, why="again"), lasting]
-        await writer.forget_alarm(over.key)
-        await writer.forget_alarm(("gpu_lost", "never raised"))
-    async with store.read() as view:
-        assert list(await view.alarms()) == [lasting]
-
-
-async def test_silences_are_kept_and_dropped(store: Store) -> None:
-    first, second = sorted((a_silence(), a_silence(pattern="*")), key=lambda silence: silence.id)
-    async with store.write() as writer:
-        await writer.put_silence(second)
-        await writer.put_silence(first)
-    async with store.read() as view:
-        assert list(await view.silences()) == [first, second]
-    async with store.write() as writer:
-        assert await writer.drop_silence(first.id)
-        assert not await writer.drop_silence(first.id)
-        assert list(await writer.silences()) == [second]
 
 
 async def test_devices_come_by_node_and_index(store: Store) -> None:
