@@ -404,6 +404,18 @@ class TestState:
             await before.close()
             await after.close()
 
+    @pytest.mark.parametrize("port", [-5, 99_999_999])
+    async def test_a_record_with_no_address_is_taken_for_none(self, tmp_path: Path, port: int) -> None:
+        AdminRecord(instance_id="inst-0", pid=1, public_port=1, host="127.0.0.1", port=port, token="x").write(
+            tmp_path
+        )
+        after = state(ProxyCore(ProxySettings(nodes=("127.0.0.1:1",)), "inst-1"), tmp_path)
+        try:
+            await after.look()
+            assert AdminRecord.read(tmp_path).instance_id == "inst-1"  # type: ignore[union-attr]
+        finally:
+            await after.close()
+
     async def test_without_a_state_folder_it_serves_all_the_same(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

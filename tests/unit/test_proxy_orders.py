@@ -1,6 +1,7 @@
 """Commands about nodes: what they do to what the sources say, and that they are kept before they count."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +193,15 @@ async def test_a_file_that_is_none_is_put_aside_and_the_sources_count(tmp_path: 
     assert (tmp_path / "nodes.unreadable").read_text() == content
     await stage.say("add", "c")
     assert "c:11989" in stage.restarted().directory.nodes
+
+
+async def test_what_lies_in_the_place_of_the_file_keeps_no_proxy_from_starting(tmp_path: Path) -> None:
+    (tmp_path / "nodes.unreadable").touch()
+    (tmp_path / "nodes.json").mkdir()  # cannot be put aside either
+    assert set(Stage(tmp_path).directory.nodes) == {A, B}
+    (tmp_path / "nodes.json").rmdir()
+    os.mkfifo(tmp_path / "nodes.json")  # reading it would wait for ever
+    assert set(Stage(tmp_path).directory.nodes) == {A, B}
 
 
 async def test_commands_of_a_predecessor_count_once_it_has_let_go(stage: Stage) -> None:
