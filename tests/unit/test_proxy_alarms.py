@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,14 +13,19 @@ from gpupool.recompute.proxy import alarms as module
 from gpupool.recompute.proxy.alarms import DISTANCE_SECONDS, GROUP_SECONDS, HOLDS, Alarms, Event, Outbox
 from gpupool.recompute.proxy.alert_rules import (
     CLIENT_SILENT,
+    CONTROL_LOST,
     HARVESTER_LOST,
     LOOKUPS_LOST,
     NO_NODE,
     NODE_DOWN,
     NODE_SLOW,
+    Troubles,
     troubles,
 )
 from gpupool.recompute.proxy.alerting import MOST_WAITING, Alerting
+from gpupool.recompute.proxy.main import _jobs
+from gpupool.recompute.proxy.proxying import ProxyCore
+from gpupool.recompute.proxy.settings import ProxySettings
 from polling import eventually
 
 DOWN = {(NODE_DOWN, "a"): "ejected: silent"}
@@ -69,7 +75,35 @@ def test_silent_clients_and_lost_lookups_are_told() -> None:
 
 
 def test_every_rule_has_its_hold() -> None:
-    assert set(HOLDS) == {NODE_DOWN, NODE_SLOW, NO_NODE, CLIENT_SILENT, LOOKUPS_LOST, HARVESTER_LOST}
+    named = {NODE_DOWN, NODE_SLOW, NO_NODE, CLIENT_SILENT, LOOKUPS_LOST, HARVESTER_LOST, CONTROL_LOST}
+    assert set(HOLDS) == named
+
+
+def test_a_control_that_does_not_answer_is_told_after_minutes() -> None:
+    assert told(row("a"), control="it is away") == {(CONTROL_LOST, "control")}
+    alarms = Alarms()
+    lost: Troubles = {(CONTROL_LOST, "control"): "it is away"}
+    assert alarms.look(lost, 0.0, 0.0) == alarms.look(lost, 299.0, 299.0) == []
+    assert [event.alert for event in alarms.look(lost, 300.0, 300.0)] == [CONTROL_LOST]
+
+
+async def test_a_proxy_that_follows_control_hears_when_it_does_not_answer(
+    tmp_path: Path, free_port: int
+) -> None:
+    token_file = tmp_path / "service.token"
+    token_file.write_text("token")
+    settings = ProxySettings(
+        control_url=f"http://127.0.0.1:{free_port}", token_file=token_file, keep_state=False
+    )
+    core = ProxyCore(settings, "inst-tested")
+    assert core.control_trouble() is None
+    *others, following = await _jobs(core, 1)
+    for job in others:
+        job.close()
+    task = asyncio.ensure_future(following)
+    assert "cannot be read" in await eventually(core.control_trouble, what="the trouble")
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 def test_a_trouble_is_told_once_it_has_lasted_and_once_it_is_over() -> None:

@@ -10,6 +10,7 @@ from typing import Final
 
 from gpupool.recompute.proxy.alert_rules import (
     CLIENT_SILENT,
+    CONTROL_LOST,
     HARVESTER_LOST,
     LOOKUPS_LOST,
     NO_NODE,
@@ -41,6 +42,7 @@ HOLDS: Final[Mapping[str, Hold]] = {
     CLIENT_SILENT: Hold(0.0, 0.0),
     LOOKUPS_LOST: Hold(0.0, 0.0),
     HARVESTER_LOST: Hold(0.0, 0.0),
+    CONTROL_LOST: Hold(300.0, 10.0),
 }
 
 

@@ -13,6 +13,7 @@ NO_NODE: Final = "no_node"
 CLIENT_SILENT: Final = "client_silent"
 LOOKUPS_LOST: Final = "lookups_lost"
 HARVESTER_LOST: Final = "harvester_lost"
+CONTROL_LOST: Final = "control_lost"
 PEER_FACTOR: Final = 10.0
 """So many times slower than the middle of its peers is slow; unequal cards differ by less."""
 LEAST_ANSWERS: Final = 20
@@ -28,11 +29,13 @@ def troubles(
     silent: dict[str, float],
     lost: int,
     harvesters: dict[str, str],
+    control: str | None = None,
 ) -> Troubles:
     """Return everything that is wrong now.
 
     ``nodes``: rows of `Report.nodes`; ``kinds``: protocols that clients have used; ``silent``: client -> seconds;
-    ``lost``: lookups without an answer in the last minute; ``harvesters``: client -> what its own library has lost.
+    ``lost``: lookups without an answer in the last minute; ``harvesters``: client -> what its own library has lost;
+    ``control``: why its feed cannot be followed.
     """
     found: Troubles = {}
     for row in nodes:
@@ -49,8 +52,9 @@ def troubles(
         found[CLIENT_SILENT, address] = f"no request for {seconds:.0f} s"
     if lost:
         found[LOOKUPS_LOST, "proxy"] = f"{lost} lookups had no answer within a minute"
-    for address, why in harvesters.items():
-        found[HARVESTER_LOST, address] = why
+    found |= {(HARVESTER_LOST, address): why for address, why in harvesters.items()}
+    if control is not None:
+        found[CONTROL_LOST, "control"] = control
     return found
 
 

@@ -315,7 +315,9 @@ async def _jobs(core: ProxyCore, port: int) -> list[_Job]:
     if settings.nodes_file is not None:
         runs.append(NodesFile(settings.nodes_file, core.directory).run)
     if settings.control_url is not None:
-        runs.append(_follower(core, settings.control_url).run)
+        follower = _follower(core, settings.control_url)
+        core.control_trouble = lambda: follower.trouble
+        runs.append(follower.run)
     return [run() for run in runs]
 
 

@@ -97,7 +97,9 @@ class Operations:
             lost = self._failures[-1] - self._failures[0]
             shims = {name: tally.shim for name, tally in tallies.clients.items() if tally.shim is not None}
             harvesters = {name: why for name, shim in shims.items() if (why := shim.trouble(now))}
-            found = troubles(self._report.nodes(), set(tallies.kinds), silent, lost, harvesters)
+            found = troubles(
+                self._report.nodes(), set(tallies.kinds), silent, lost, harvesters, core.control_trouble()
+            )
             self._alerting.look(found, now, wall)
 
 

@@ -56,6 +56,8 @@ class ProxyCore:
         self.turned_away_count = self.clients_left_count = 0
         self.inheriting = False
         """Another proxy may still send clients."""
+        self.control_trouble: Callable[[], str | None] = lambda: None
+        """Why the feed of control cannot be followed; None where it is, or none is named."""
         self._quiet = asyncio.Event()
         self.border = Border(settings.border, clock)
         self.keyring = Keyring(clock)
