@@ -58,9 +58,7 @@ def test_every_answer_is_right_while_the_sidecar_is_killed_frozen_and_gone(
 
 @pytest.mark.slow  # its farm takes a while to start, and only the one above needs it too
 @pytest.mark.timeout(400)
-def test_a_harvester_without_any_pool_goes_on_and_says_what_it_lost(
-    running: Farm, given: list[Plot]
-) -> None:
+def test_a_harvester_without_any_pool_goes_on_and_says_what_it_lost(running: Farm, given: list[Plot]) -> None:
     running.sidecar.kill()
     running.socket.unlink(missing_ok=True)
     running.failures()
