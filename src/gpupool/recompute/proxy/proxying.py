@@ -11,6 +11,7 @@ from typing import Final
 
 import structlog
 
+from gpupool.recompute.proxy.asking_rate import AskingRate
 from gpupool.recompute.proxy.border import Border
 from gpupool.recompute.proxy.clients import Client, Doorman
 from gpupool.recompute.proxy.dispatching import Dispatcher
@@ -50,6 +51,7 @@ class ProxyCore:
         self.clock = clock
         self.began = clock()
         self.clients: set[Client] = set()
+        self.rate = None if settings.client_rate is None else AskingRate(settings.client_rate)
         self.draining = False
         self.heir: Heir | None = None
         """Who takes the clients over when this proxy stops."""
