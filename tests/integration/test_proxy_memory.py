@@ -94,7 +94,7 @@ async def test_the_serving_process_loads_nothing_that_it_does_not_need(
 def test_settings_go_through_text_whole() -> None:
     given = ProxySettings(
         host="::1", port=7, nodes=("a:1", "b tls"), nodes_file=Path("/n"), deadline_seconds=1.5, takeover=True,
-        alert_url="https://x/secret", border=BorderFiles(Path("c"), Path("k"), require_tls=True),
+        alert_url="https://x/secret", client_rate=2.5, border=BorderFiles(Path("c"), Path("k"), require_tls=True),
         trust=Trust(tls=True, pin=b"\x00\xff" * 16, certificate=Path("c"), key=Path("k")), check_answers=False,
     )  # fmt: skip
     assert from_text(to_text(given)) == given

@@ -52,6 +52,12 @@ def proxy(
         int, typer.Option(metavar="BYTES", help="Largest frame, 1048576 at most.")
     ] = 65536,
     connections: Annotated[int, typer.Option(help="Clients connected at once.")] = 4096,
+    client_rate: Annotated[
+        float | None,
+        typer.Option(
+            metavar="N", help="Requests a second that one client address may send [as many as it likes]."
+        ),
+    ] = None,
     drain: Annotated[
         float, typer.Option(metavar="SECONDS", help="Time for requests under way at a stop.")
     ] = 30.0,
@@ -126,6 +132,7 @@ def proxy(
         sockets=sockets,
         frame_limit=frame_limit,
         connections=connections,
+        client_rate=client_rate,
         drain_seconds=drain,
         takeover=takeover,
         keep_state=True,

@@ -68,6 +68,10 @@ class FrameClient(Client):
             self._buffer = b""
             self.close()
             return
+        if core.rate is not None and not core.rate.admits(self.peer, now):
+            self._buffer = b""
+            self.close()
+            return
         if not core.directory.may_carry(Kind.FRAMES):
             core.tallies.refused(self.peer, now)
             log.warning(

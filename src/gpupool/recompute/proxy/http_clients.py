@@ -184,7 +184,7 @@ class HttpClient(Client):
             seconds = _deadline_seconds(headers[b"x-deadline-ms"])
         if SHIM_HEADER in headers and not core.tallies.shim(self.peer, headers[SHIM_HEADER], now):
             log.warning("shim_report_ignored", client=self.peer, given=headers[SHIM_HEADER][:100])
-        if seconds < 0 or b"x-gpupool-proxy" in headers or not core.http.has_nodes:
+        if seconds < 0 or b"x-gpupool-proxy" in headers or not core.http.has_nodes or core.rate is not None:
             refusal = self._refusal(headers, request_id, seconds, now)
             if refusal is not None:
                 self._write(refusal)
@@ -204,6 +204,8 @@ class HttpClient(Client):
             return problem(400, "invalid_input", detail, request_id)
         if core.instance_name in headers.get(b"x-gpupool-proxy", b""):
             return problem(508, "loop", "This request has passed this proxy before.", request_id)
+        if core.rate is not None and not core.rate.admits(self.peer, now):
+            return problem(429, "busy", "This client asks more often than it may.", request_id)
         if not core.directory.may_carry(Kind.HTTP):
             core.tallies.refused(self.peer, now)
             detail = "This proxy has no server that speaks HTTP."

@@ -42,6 +42,8 @@ class ProxySettings:
     """Largest payload of a frame, in bytes."""
     connections: int = 4096
     """Clients connected at once."""
+    client_rate: float | None = None
+    """Requests a second that one client address may send; None: as many as it likes."""
     head_seconds: float = 10.0
     """How long one request may take to arrive."""
     idle_seconds: float = 300.0
@@ -75,6 +77,8 @@ class ProxySettings:
         self._check("connections", self.connections, 1, 65536)
         self._check("drain time", self.drain_seconds, 0, 3600)
         self._check("time after which a client is silent", self.silent_seconds, 1, 7 * 86400)
+        if self.client_rate is not None:
+            self._check("rate of a client", self.client_rate, 0.1, 1_000_000)
         if self.unix is not None:
             check_path(self.unix)
         elif not self.tcp:
