@@ -241,7 +241,7 @@ def server(home: str) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     }
     environment |= {"GPUPOOL_HOME": home, "PYTHONPATH": str(ROOT / "src")}
     command = [sys.executable, "-m", "gpupool", "recompute", "serve", "--port", str(port)]
-    child = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
+    child = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         yield child, f"http://127.0.0.1:{port}"
     finally:
