@@ -232,6 +232,20 @@ async def test_a_client_that_leaves_does_not_take_the_answer_from_another() -> N
         assert d.engine.stopped == 0
 
 
+async def test_of_a_hundred_who_ask_the_same_half_may_leave_and_it_is_computed_once() -> None:
+    async with desk(2, 5) as d:
+        calls = [d.ask(fresh=False, client=str(number % 7)) for number in range(100)]
+        await eventually(lambda: d.queue.joined == 99)
+        for call in calls[::2]:
+            call.cancel()
+        await asyncio.wait(calls[::2])
+        assert (d.queue.running, d.queue.waiting) == (1, 0)
+        d.engine.gate.set()
+        assert {answer.xs for answer in await asyncio.gather(*calls[1::2])} == {known_proof().xs}
+        assert (d.engine.asked, d.engine.stopped) == ([QUESTION], 0)
+        assert d.queue.running == 0
+
+
 async def test_when_the_last_client_leaves_the_work_stops() -> None:
     async with desk(1, 5) as d:
         calls = [d.ask(fresh=False), d.ask(fresh=False)]
