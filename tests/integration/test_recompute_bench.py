@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from gpupool.cli import recompute_flags
 from gpupool.cli.main import app
-from gpupool.core.errors import GpupoolError
+from gpupool.core.errors import EnvironmentProblemError, GpupoolError
 from gpupool.core.processes import identify
 from gpupool.devices.recovery.cards import CPU_AS_CARD
 from gpupool.recompute.bench.device import Device, DeviceFailedError
@@ -130,10 +130,12 @@ def test_speed_and_farm_are_told(tmp_path: Path) -> None:
     assert chart.read_text().startswith("<svg")
 
 
-def test_the_table_says_what_it_was_reckoned_from(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_table_says_what_it_was_reckoned_from(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     devices(monkeypatch, wrong("crashing", 1), cpu_worker("cpu", 1))
-    code, output = run("bench", "--levels", "1", "--seconds", "0.05")
+    chart = tmp_path / "farm.png"
+    code, output = run("bench", "--levels", "1", "--seconds", "0.05", "--chart", str(chart))
     assert code == 5
+    assert chart.read_bytes().startswith(PNG)
     assert "FILTER 256" in output
     assert "PiB" in output or "TiB" in output
     assert "full proof in 4% of look-ups" in output
@@ -250,3 +252,17 @@ async def test_a_device_that_ended_between_two_questions_is_not_waited_for() -> 
             await asyncio.wait_for(device.ask("quality", known_question("quality", 1), 600), 60)
     finally:
         await device.close()
+
+
+def test_what_was_measured_is_told_though_the_chart_cannot_be_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The disk fills up while it is measured."""
+    devices(monkeypatch, wrong("limited"))
+    monkeypatch.setattr("gpupool.recompute.bench.pictures.check_file", lambda path: None)
+    chart = tmp_path / "gone" / "farm.svg"
+    words = ("recompute", "bench", "--levels", "1", "--seconds", "0.05", "--json", "--chart", str(chart))
+    result = CliRunner().invoke(app, words)
+    assert isinstance(result.exception, EnvironmentProblemError)
+    assert "cannot be written" in result.exception.message
+    assert [one["level"] for one in json.loads(result.stdout)["measured"]] == [1]
