@@ -9,8 +9,8 @@ At the end everybody is healthy and obedient, and what is wanted must run withou
 import asyncio
 import tempfile
 from collections import defaultdict
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Coroutine
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from control_stage import cpu_of, gpu_of
+from crashing_store import CrashError, CrashingStore
 from event_fold import Fold
 from fleet_samples import NOON, a_join_token, new_database
 from gpupool.contracts.agent_link import Report
@@ -39,7 +40,7 @@ from gpupool.fleet.claims import Claim, ClaimMode
 from gpupool.fleet.devices import DeviceKind
 from gpupool.fleet.join_tokens import JoinToken
 from gpupool.fleet.placements import PlacementState
-from gpupool.fleet.ports.store import Reader, Store, Writer
+from gpupool.fleet.ports.store import Reader
 from gpupool.fleet.workloads import Workload
 from gpupool.store.open import open_store
 from model_agent import ModelAgent
@@ -79,36 +80,6 @@ class Way(StrEnum):
 
 ways = st.sampled_from((Way.TAKEN, Way.LATE, *Way))
 agents = st.integers(0, 1)
-
-
-class CrashError(Exception):
-    """Control has died."""
-
-
-class CrashingStore:
-    """A store whose process dies in the n-th transaction from now, just before it commits."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self.crash_in: int | None = None
-
-    def read(self) -> Any:
-        """Open a consistent view."""
-        return self._store.read()
-
-    @asynccontextmanager
-    async def write(self) -> AsyncIterator[Writer]:
-        """Open a transaction."""
-        async with self._store.write() as writer:
-            yield writer
-            if self.crash_in is not None:
-                self.crash_in -= 1
-                if self.crash_in <= 0:
-                    raise CrashError
-
-    async def close(self) -> None:
-        """Give back every connection."""
-        await self._store.close()
 
 
 class PoolMachine(RuleBasedStateMachine):
