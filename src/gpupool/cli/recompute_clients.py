@@ -60,7 +60,7 @@ def clients(
 
 
 def _print(rows: list[dict[str, Any]], *, names: bool, silent: bool) -> None:
-    shims = any(row["shim"] for row in rows)
+    shims = any(row.get("shim") for row in rows)
     table = [
         (
             row["address"],
@@ -74,7 +74,7 @@ def _print(rows: list[dict[str, Any]], *, names: bool, silent: bool) -> None:
             row["mean_ms"],
             " ".join(row["protocols"]),
             f"{row['silent_after_seconds']:.0f}s",
-            *(_shim(row["shim"]) if shims else []),
+            *(_shim(row.get("shim")) if shims else []),
         )
         for row in rows
     ]

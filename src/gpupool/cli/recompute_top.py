@@ -136,7 +136,7 @@ def _clients(found: dict[str, Any], width: int) -> "list[RenderableType]":
         for row in rows
     ]
     colours = ["red" if row["silent"] else "" for row in rows]
-    return _table(title, columns, 1, lines, colours, [_losses(row["shim"]) for row in rows], width)
+    return _table(title, columns, 1, lines, colours, [_losses(row.get("shim")) for row in rows], width)
 
 
 def _losses(shim: dict[str, Any] | None) -> str:
