@@ -1,11 +1,14 @@
 """Nodes fail in every way they can, under load; while a good one lives, no client notices."""
 
 import asyncio
+import errno
 import json
 
 import pytest
 
 from gpupool.balancing import NodeState
+from gpupool.recompute.proxy import connecting
+from gpupool.recompute.proxy.nodes import Node as ProxyNode
 from polling import eventually
 from proxy_stage import FrameNode, HttpNode, Node, ProxyStage, nodes, proxy
 
@@ -141,3 +144,31 @@ async def test_nodes_that_pass_probes_and_fail_requests_are_paid_from_the_budget
     assert len(good.seen) == 320
     allowed = policy.retry_budget_ratio * 320 + policy.retry_floor_per_s * 60
     assert sum(len(node.seen) for node in bad) <= 320 + allowed
+
+
+@pytest.mark.parametrize("kind", [FrameNode, HttpNode])
+async def test_nodes_are_not_blamed_where_the_proxy_itself_is_out_of_files(
+    kind: type[FrameNode | HttpNode], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, short = kind(), 0
+    reach = connecting._reach
+
+    async def out_of_files(node: ProxyNode, protocol: asyncio.BaseProtocol) -> None:
+        nonlocal short
+        if short:
+            short -= 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        await reach(node, protocol)
+
+    monkeypatch.setattr(connecting, "_reach", out_of_files)
+    async with nodes(node), proxy(node) as stage:
+        await stage.known(1)
+        known = stage.core.directory.nodes[node.address]
+        for _ in range(5):
+            short = 2
+            known.close_idle()
+            if kind is FrameNode:
+                assert await stage.ask(b"x") == b"re:x"
+            else:
+                assert (await stage.http("POST", "/v1/proofs", b"{}"))[0] == 200
+        assert (known.failed, known.trouble) == (0, None)

@@ -4,8 +4,9 @@ The session of a node's last TLS connection is kept, so that the next one resume
 """
 
 import asyncio
+import errno
 from contextlib import suppress
-from typing import TypeVar, cast
+from typing import Final, TypeVar, cast
 
 from gpupool.core.errors import EnvironmentProblemError
 from gpupool.recompute.proxy.names import addresses_of, moved
@@ -14,16 +15,19 @@ from gpupool.recompute.proxy.tls import TlsConnection
 from gpupool.recompute.proxy.trust import Keyring
 from gpupool.recompute.tls_words import of_asking
 
+_OURS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _P = TypeVar("_P", bound=asyncio.Protocol)
 
 
 class NoConnectionError(Exception):
     """There is no connection to a node; says why, and for TLS what to do."""
 
-    def __init__(self, why: str, remedy: str | None = None) -> None:
+    def __init__(self, why: str, remedy: str | None = None, *, ours: bool = False) -> None:
         super().__init__(why)
         self.why = why
         self.remedy = remedy
+        self.ours = ours
+        """This machine is short of something; the node is not to blame."""
 
 
 async def connect(node: Node, protocol: _P, keyring: Keyring, seconds: float) -> _P:
@@ -44,7 +48,8 @@ async def connect(node: Node, protocol: _P, keyring: Keyring, seconds: float) ->
         raise NoConnectionError("no connection in time") from error
     except OSError as error:
         moved(node)
-        raise NoConnectionError((error.strerror or str(error)).lower()) from error
+        why, ours = (error.strerror or str(error)).lower(), error.errno in _OURS
+        raise NoConnectionError(why, ours=ours) from error
     return protocol
 
 

@@ -186,7 +186,10 @@ class Dispatcher:
             node.authorization = self._keyring.authorization(node.trust)
             link = await connect(node, self._link_type(node, self), self._keyring, CONNECT_SECONDS)
         except (NoConnectionError, EnvironmentProblemError) as error:
-            if attempt in attempt.exchange.attempts:
+            ours = isinstance(error, NoConnectionError) and error.ours
+            if attempt in attempt.exchange.attempts and ours:
+                self._failed(attempt, "", Outcome.CANCELLED)
+            elif attempt in attempt.exchange.attempts:
                 self._failed(attempt, str(error), Outcome.FAILED, error.remedy)
             return
         if attempt in attempt.exchange.attempts:

@@ -40,6 +40,8 @@ class Finding:
     view: dict[str, object] | None = field(default=None)
     why: str = ""
     remedy: str | None = None
+    ours: bool = False
+    """Nothing was learned: this machine is short of something."""
 
 
 async def ask_server(node: Node, keyring: Keyring) -> Finding:
@@ -48,7 +50,7 @@ async def ask_server(node: Node, keyring: Keyring) -> Finding:
         token = keyring.authorization(node.trust)
         reader, writer = await open_stream(node, keyring, CONNECT_SECONDS, REPLY_LIMIT)
     except NoConnectionError as error:
-        return Finding(reachable=False, why=error.why, remedy=error.remedy)
+        return Finding(reachable=False, why=error.why, remedy=error.remedy, ours=error.ours)
     except EnvironmentProblemError as error:
         return Finding(reachable=False, why=error.message, remedy=error.remedy)
     head = body = b""
@@ -122,12 +124,15 @@ def _view(body: bytes) -> dict[str, object] | None:
     return fields if isinstance(fields, dict) else None
 
 
-async def ask_frame(node: Node, keyring: Keyring) -> bool:
-    """Tell whether a Gigahorse server answers a request that it has answered before; without one, connects only."""
+async def ask_frame(node: Node, keyring: Keyring) -> bool | None:
+    """Tell whether a Gigahorse server answers a request that it has answered before; without one, connects only.
+
+    None: nothing was learned, because this machine is short of something.
+    """
     try:
         reader, writer = await open_stream(node, keyring, CONNECT_SECONDS)
-    except NoConnectionError:
-        return False
+    except NoConnectionError as error:
+        return None if error.ours else False
     try:
         if not node.last_frame:
             return True

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 LOOK_SECONDS: Final = 0.2
 UNKNOWN_SECONDS: Final = 2.0
 VIEW_SECONDS: Final = 10.0
+_SHORTAGE_SECONDS: Final = 60.0
 log = structlog.get_logger(__name__)
 
 
@@ -33,6 +34,7 @@ class NodeWatch:
         self._port = port
         self._asked: dict[str, float] = {}
         self._warned: set[str] = set()
+        self._shortage_told = -_SHORTAGE_SECONDS
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
@@ -69,12 +71,30 @@ class NodeWatch:
     async def _probe(self, node: Node) -> None:
         if node.certain and node.kinds == {Kind.FRAMES}:
             well = await ask_frame(node, self._core.keyring)
-            self._tell(self._core.frames, node, well=well)
+            if well is None:
+                self._name_shortage()
+            else:
+                self._tell(self._core.frames, node, well=well)
             return
         if await self._is_this_proxy(node):
             self._refuse(node, "it is this proxy itself")
             return
-        self._learn(node, await ask_server(node, self._core.keyring))
+        finding = await ask_server(node, self._core.keyring)
+        if finding.ours:
+            self._name_shortage()
+        else:
+            self._learn(node, finding)
+
+    def _name_shortage(self) -> None:
+        """Say once a minute that servers cannot be reached for want of something here."""
+        now = self._core.clock()
+        if now - self._shortage_told >= _SHORTAGE_SECONDS:
+            self._shortage_told = now
+            log.warning(
+                "no_connection_possible",
+                why="this machine is out of files or memory",
+                remedy="Raise the limit of open files (ulimit -n, or LimitNOFILE= of the unit), or lower --connections.",
+            )
 
     def _warn_of_clear_token(self, node: Node) -> None:
         """Say once of a node that this proxy's token travels to it unencrypted."""
