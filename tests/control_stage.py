@@ -32,6 +32,7 @@ from gpupool.core.listening import bind
 from gpupool.fleet.devices import DeviceKind
 from gpupool.fleet.placements import PlacementState
 from gpupool.store.open import open_store
+from gpupool.store.postgres_url import PostgresUrl
 
 CPU_MIB = 8192
 
@@ -93,12 +94,14 @@ def a_client(url: str, headers: dict[str, str]) -> httpx.AsyncClient:
 
 
 @asynccontextmanager
-async def stage(folder: Path, clock: Clock | None = None) -> AsyncIterator[Stage]:
-    """Run control on the state in ``folder`` (made at first use) until the block ends."""
+async def stage(
+    folder: Path, clock: Clock | None = None, where: PostgresUrl | None = None
+) -> AsyncIterator[Stage]:
+    """Run control on the state in ``folder`` (made at first use), or at ``where``, until the block ends."""
     home = Home(folder / "home").prepare()
-    if not home.database.exists():
+    if where is None and not home.database.exists():
         new_database(home.data)
-    store = await open_store(home.database)
+    store = await open_store(where or home.database)
     pool = Pool(store, clock or SystemClock())
     await forget_sessions(pool)
     tokens = Tokens.load_or_make(home)

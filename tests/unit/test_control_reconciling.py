@@ -2,12 +2,14 @@
 
 import random
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from control_stage import cpu_of
-from fleet_samples import NOON, new_database
+from fleet_samples import NOON, an_event, new_database
 from gpupool.contracts.agent_link import PlacementReport
 from gpupool.contracts.control import WorkloadView
 from gpupool.control.joining import forget_sessions
@@ -16,6 +18,7 @@ from gpupool.control.reconciling import Reconciler
 from gpupool.control.recording import pause_after
 from gpupool.control.views import workload_views
 from gpupool.core.clock import FakeClock
+from gpupool.core.errors import StorageError
 from gpupool.fleet.claims import ClaimMode
 from gpupool.fleet.nodes import NodeState
 from gpupool.fleet.placements import PlacementState
@@ -226,3 +229,49 @@ async def test_a_restart_in_place_tells_its_reason_until_the_chute_is_active(wor
     active = await seen(PlacementState.ACTIVE, 1, None)
     assert active.last_failure is None
     assert active.placements[0].reason is None
+
+
+async def test_a_commit_whose_answer_is_lost_is_seen_all_the_same(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.join()
+    commit = AsyncConnection.commit
+
+    async def lost(connection: AsyncConnection) -> None:
+        await commit(connection)
+        raise ConnectionResetError("the server went away")
+
+    assert await world.live() == []
+    with monkeypatch.context() as broken:
+        broken.setattr(AsyncConnection, "commit", lost)
+        with pytest.raises(StorageError, match="went away"):
+            await world.want()
+    # Whoever asks again finds it there already, which is no change; so nothing else would wake the reconciler.
+    await world.reconciler.settle()
+    [placement] = await world.live()
+    assert placement.workload_id in (await world.pool.snapshot()).workloads
+    assert world.pool.changes.seq == (await world.pool.snapshot()).seq
+
+
+async def test_what_another_control_has_written_is_seen_once_a_change_fails(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = await world.join()
+    assert not (await world.node(node)).locked
+    other = await open_store(tmp_path / "pool.db")
+    async with other.write() as writer:
+        for known in await writer.nodes():
+            await writer.put_node(replace(known, locked=True))
+        await writer.emit(an_event())
+        seq = await writer.emit(an_event())
+    await other.close()
+
+    async def refused(connection: AsyncConnection) -> None:
+        raise ConnectionResetError("another control works on it")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(AsyncConnection, "commit", refused)
+        with pytest.raises(StorageError):
+            await world.report(node, complete=True, devices=[cpu_of("node-a")])
+    assert (await world.node(node)).locked
+    assert world.pool.changes.seq == seq

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, StringConstraints
 
-from gpupool.contracts.base import Id, Message, Name, Text
+from gpupool.contracts.base import Id, Measure, Message, Name, Number, Text, WithoutNul
 from gpupool.fleet.devices import DeviceKind
 from gpupool.fleet.placements import PlacementState
 
@@ -49,12 +49,12 @@ class DeviceReport(Message):
 
     id: Id
     kind: DeviceKind
-    name: Annotated[str, StringConstraints(min_length=1, max_length=200)]
+    name: Annotated[str, StringConstraints(min_length=1, max_length=200), WithoutNul]
     index: Annotated[int, Field(ge=0, le=1000)]
     memory_mib: Annotated[int, Field(ge=0, le=16_777_216)]
-    short_ref: Annotated[str, StringConstraints(max_length=40)] | None = None
+    short_ref: Annotated[str, StringConstraints(max_length=40), WithoutNul] | None = None
     failed_rules: Annotated[list[Text], Field(max_length=20)] = []
-    hourly_usd: Annotated[float, Field(ge=0)] | None = None
+    hourly_usd: Measure | None = None
     stand_in: bool = False
 
 
@@ -65,9 +65,9 @@ class PlacementReport(Message):
     state: PlacementState
     reason: Text | None = None
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
-    restarts: Annotated[int, Field(ge=0)] = 0
-    rate: Annotated[float, Field(ge=0)] | None = None
-    memory_mib: Annotated[int, Field(ge=0)] | None = None
+    restarts: Number = 0
+    rate: Measure | None = None
+    memory_mib: Number | None = None
 
 
 class Report(Message):
@@ -77,12 +77,12 @@ class Report(Message):
     sent_at: datetime
     session: Id
     """Made anew by the agent at every connect; within one boot later ones sort after earlier ones."""
-    boot_id: Annotated[str, StringConstraints(max_length=64)] = ""
+    boot_id: Annotated[str, StringConstraints(max_length=64), WithoutNul] = ""
     complete: bool = False
     """Whether devices and placements are everything there is; true in the first report of a session."""
     devices: Annotated[list[DeviceReport], Field(max_length=256)] | None = None
     placements: Annotated[list[PlacementReport], Field(max_length=4096)] = []
-    acknowledged: Annotated[int, Field(ge=0)] | None = None
+    acknowledged: Number | None = None
     """Commands up to this ``seq`` are kept safe by the node; control may forget them."""
     leaving: bool = False
     """An orderly stop: everything has ended, the node goes away until it connects again."""

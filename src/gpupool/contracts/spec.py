@@ -38,7 +38,7 @@ class SpecFile(Input):
     kind: Literal["chute", "recompute"] = "chute"
     command: Annotated[list[_Argument], Field(max_length=256)] = []
     """What to run; ``{port}`` and ``{host}`` are filled in. Give a command or an image."""
-    image: Annotated[str, StringConstraints(max_length=500)] | None = None
+    image: Annotated[str, StringConstraints(max_length=500, pattern=_NO_NUL)] | None = None
     """A container image; needs nodes with a container runtime."""
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
     """A fixed port; left out, the node draws a free one from 30000-32767."""
@@ -62,7 +62,7 @@ class SpecFile(Input):
     env: Annotated[dict[_VariableName, _VariableValue], Field(max_length=128)] = {}
     concurrency: Annotated[int, Field(ge=1, le=10_000)] = 1
     """Requests one instance handles at once."""
-    model: Annotated[str, StringConstraints(max_length=500)] | None = None
+    model: Annotated[str, StringConstraints(max_length=500, pattern=_NO_NUL)] | None = None
     """Where the weights come from, such as a hub repository."""
     memory_mb: Annotated[int, Field(ge=16, le=4_194_304)] = 1024
     """Host memory limit in MiB."""

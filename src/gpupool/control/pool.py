@@ -1,7 +1,8 @@
 """What the routes, the agent link and the reconciler share, and the one way in which they change the state.
 
 Every change goes through `Pool.change`: one transaction, its events in it, and after the commit a signal to those
-who wait. A view cached under `Changes.count` is therefore never older than the last commit.
+who wait. A view cached under `Changes.count` is therefore never older than the last commit. Where nobody can tell
+whether a change was kept (the connection broke at its commit), or another control may have written, views are read anew.
 """
 
 import asyncio
@@ -104,14 +105,21 @@ class Pool:
     @asynccontextmanager
     async def change(self, by: str | None = None) -> AsyncIterator[Change]:
         """Open a transaction; after its commit wake the waiters, if anything was recorded. ``by``: who asks for it."""
+        uncertain = False
         try:
             async with self.store.write() as writer:
                 change = Change(writer, self.clock.now(), by)
                 yield change
                 change.reach("before")
+                uncertain = True
+            uncertain = False
         except StorageError as error:
             self.store_trouble = error.message
+            uncertain = True
             raise
+        finally:
+            if uncertain:
+                self.changes.announce()
         self.store_trouble = None
         change.reach("after")
         if change.last_seq is not None or change.woken:
@@ -132,6 +140,9 @@ class Pool:
             async with self.store.read() as reader:
                 snapshot = await load_snapshot(reader, self.links.leaving())
             self._snapshot = (count, snapshot)
+            if snapshot.seq > self.changes.seq:
+                # Kept without our knowing; followers wait for this number.
+                self.changes.announce(snapshot.seq)
             return snapshot
 
     def forget_node(self, node_id: str) -> None:

@@ -59,6 +59,8 @@ from gpupool.store.tables import (
 )
 
 T = TypeVar("T")
+MOST: Final = 2**31 - 1
+"""The largest number that an integer column of PostgreSQL takes, and can be compared with."""
 _PART: Final = 500
 """Rows decoded in one go; a fleet's worth of them would hold up the event loop."""
 
@@ -252,7 +254,7 @@ class SqlReader:
     async def events(self, after: int = 0, limit: int = 100, subject: str | None = None) -> Sequence[Event]:
         """Return events with ``seq > after`` in order of ``seq``."""
         statement = _EVENTS if subject is None else _EVENTS_OF_SUBJECT
-        parameters = given(after=after, limit=limit, subject=subject)
+        parameters = given(after=min(after, MOST), limit=limit, subject=subject)
         return await self._all(decode_event, statement, parameters)
 
     async def last_event_seq(self) -> int:
@@ -269,6 +271,6 @@ class SqlReader:
 
     async def commands(self, node_id: str, after: int = 0, limit: int = 100) -> Sequence[QueuedCommand]:
         """Return unacknowledged commands with ``seq > after`` in order of ``seq``."""
-        parameters = {"node_id": node_id, "after": after, "limit": limit}
+        parameters = {"node_id": node_id, "after": min(after, MOST), "limit": limit}
         found = await self._all(decode_command, _COMMANDS, parameters)
         return [replace(item, payload=self._sealing.open_payload(item.payload)) for item in found]

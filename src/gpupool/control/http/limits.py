@@ -46,7 +46,7 @@ def body_limit(path: str) -> int:
 
 
 def check_head(scope: Scope) -> None:
-    """Raise HeadersTooLargeError where the request's head is beyond the limits."""
+    """Raise HeadersTooLargeError where the request's head is beyond the limits, InvalidInputError for a NUL in it."""
     headers = scope["headers"]
     size = sum(len(name) + len(value) + 4 for name, value in headers)
     if len(headers) > MAX_HEADERS or size > MAX_HEADER_BYTES:
@@ -55,6 +55,9 @@ def check_head(scope: Scope) -> None:
         )
     if len(scope.get("raw_path", b"")) + len(scope["query_string"]) > MAX_TARGET_BYTES:
         raise HeadersTooLargeError(f"The address of the request is longer than {MAX_TARGET_BYTES} bytes.")
+    # Nothing is called so, and PostgreSQL cannot even be asked for it.
+    if "\0" in scope["path"] or b"%00" in scope["query_string"]:
+        raise InvalidInputError("The address of the request holds a NUL character.")
 
 
 class BodyLimits:
