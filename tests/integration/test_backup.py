@@ -1,20 +1,24 @@
 """A backup holds everything, goes into any database, and a restore is whole or has not happened."""
 
 import asyncio
+import hashlib
 import json
 import os
 import random
 import shutil
+import sqlite3
 import stat
 import struct
 import subprocess
 import sys
 import zipfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from fleet_samples import (
     NOON,
@@ -27,16 +31,20 @@ from fleet_samples import (
     new_database,
     put_ground,
 )
+from full_disk import full_disk
 from gpupool.cli.state.moving import move_to_postgres
 from gpupool.cli.state.restoring import bring_back
 from gpupool.cli.state.saving import save
 from gpupool.core.errors import ConflictError, EnvironmentProblemError, NotFoundError, StorageError
-from gpupool.core.home import Home
+from gpupool.core.home import MOVED, Home
 from gpupool.core.sealing import Seal
-from gpupool.store.backup.archive import writing
-from gpupool.store.backup.loading import holds
-from gpupool.store.open import Where, open_store
-from gpupool.store.schema import NEWEST, REVISIONS
+from gpupool.store.backup.archive import reading, writing
+from gpupool.store.backup.loading import holds, load_postgres
+from gpupool.store.migrate import SCRIPTS
+from gpupool.store.migrate_postgres import migrate_postgres
+from gpupool.store.open import Where, open_store, schema_of
+from gpupool.store.postgres import PostgresDatabase
+from gpupool.store.schema import NEWEST, REVISIONS, Standing
 from postgres_server import migrated_database, postgres_server
 
 EVENTS = 1203
@@ -309,9 +317,9 @@ def test_a_restore_that_was_killed_is_simply_run_again(file: Path, tmp_path: Pat
     assert sorted(path.name for path in other.data.iterdir()) == ["pool.db"]
 
 
-@pytest.mark.parametrize("broken_off", [False, True])
+@pytest.mark.parametrize("broken_off", [None, "begun", MOVED])
 def test_a_move_takes_everything_along_and_can_be_ended(
-    home: Home, pool: Path, seal: Seal, broken_off: bool
+    home: Home, pool: Path, seal: Seal, broken_off: str | None
 ) -> None:
     where = postgres_server().new_database()
     before = asyncio.run(everything(pool, seal))
@@ -319,11 +327,13 @@ def test_a_move_takes_everything_along_and_can_be_ended(
     if broken_off:
         # As if the power had failed before the file was put aside.
         Path(moved["kept"]).rename(pool)
-        home.moved.write_text(json.dumps({"state": "begun", "to": str(where)}))
+        home.moved.write_text(json.dumps({"state": broken_off, "to": str(where)}))
+        (home.data / ".move-killed").mkdir()
         moved = move_to_postgres(home, where, quiet)
     assert asyncio.run(everything(where, seal)) == before
     assert not pool.exists()
     assert Path(moved["kept"]).exists()
+    assert list(home.data.glob(".move-*")) == []
 
 
 def gpupool(home: Home, *words: str, **variables: str) -> "subprocess.CompletedProcess[str]":
@@ -357,3 +367,112 @@ def test_the_commands(home: Home, pool: Path, seal: Seal, tmp_path: Path) -> Non
     told = gpupool(other, "doctor", "--json").stdout
     [finding] = [found for found in json.loads(told)["findings"] if found["name"] == "database"]
     assert (finding["verdict"], "has moved to" in finding["why"]) == ("warn", True)
+
+
+Spoil = Callable[[dict[str, bytes], dict[str, Any]], None]
+"""Changes the parts of a backup and its manifest."""
+
+
+def spoil(file: Path, change: Spoil) -> None:
+    """Write a backup anew after a change; the sums that it has are right."""
+    with zipfile.ZipFile(file) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    manifest = json.loads(parts.pop("manifest.json"))
+    change(parts, manifest)
+    if manifest["sha256"]:
+        manifest["sha256"] = {name: hashlib.sha256(part).hexdigest() for name, part in parts.items()}
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, part in parts.items():
+            archive.writestr(name, part)
+        archive.writestr("manifest.json", json.dumps(manifest))
+
+
+def one_row(table: str, row: str) -> Spoil:
+    def change(parts: dict[str, bytes], manifest: dict[str, Any]) -> None:
+        parts[f"tables/{table}.jsonl"] = row.encode() + b"\n"
+        manifest["rows"][table] = 1
+
+    return change
+
+
+EVENT = '{"seq":%s,"kind":"a","subject":"b","at":%s,"data":{}}'
+HOSTILE: dict[str, Spoil] = {
+    "a row that is no JSON": one_row("events", "no"),
+    "a row that is a list": one_row("events", "[1]"),
+    "a row nested deep": one_row("events", "[" * 100_000),
+    "a number as a moment": one_row("events", EVENT % (1, 5)),
+    "no moment": one_row("events", EVENT % (1, '"soon"')),
+    "a number beyond all columns": one_row("events", EVENT % (2**80, '"2026-01-01T00:00:00+00:00"')),
+    "a column that is not known": one_row("events", '{"theirs":1}'),
+    "another schema's name": one_row("alembic_version", '{"version_num":"9999"}'),
+    "a key outside": lambda parts, _: parts.update({"keys/../../evil": b"x"}),
+    "a key below": lambda parts, _: parts.update({"keys/a/b": b"x"}),
+    "a table without a sum": lambda _, manifest: manifest.update(sha256={}),
+    "rows without end": lambda _, manifest: manifest["rows"].update(events=float("inf")),
+    "a large key": lambda parts, _: parts.update({"keys/large": bytes(2 << 20)}),
+    "a large manifest": lambda _, manifest: manifest.update(more="x" * (2 << 20)),
+    "fewer rows": lambda _, manifest: manifest["rows"].update(events=1),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_a_hostile_backup_is_refused_in_words_and_leaves_nothing(
+    file: Path, what: str, tmp_path: Path
+) -> None:
+    spoil(file, HOSTILE[what])
+    other, where = other_home(tmp_path), postgres_server().new_database()
+    for target in (other.database, where):
+        with pytest.raises(StorageError):
+            bring_back(other, target, file, quiet)
+    assert list(other.data.iterdir()) == list(other.keys.iterdir()) == []
+    assert asyncio.run(schema_of(where)).standing is Standing.EMPTY
+
+
+def test_a_text_with_a_nul_goes_into_postgres_all_the_same(home: Home, pool: Path, seal: Seal) -> None:
+    with closing(sqlite3.connect(pool)) as connection:
+        connection.execute("UPDATE placements SET reason = 'a' || char(0) || 'b'")
+        connection.commit()
+    where = postgres_server().new_database()
+    move_to_postgres(home, where, quiet)
+    placements = asyncio.run(everything(where, seal))[3]
+    assert [placement.reason for placement in placements] == ["a\N{REPLACEMENT CHARACTER}b"]
+
+
+def test_the_log_of_another_database_never_meets_a_restored_one(file: Path, tmp_path: Path) -> None:
+    other = other_home(tmp_path)
+    log = other.data / "pool.db-wal"
+    log.write_bytes(b"changes of the database that was moved away")
+    with pytest.raises(ConflictError, match="moved away without it"):
+        bring_back(other, other.database, file, quiet)
+    log.unlink()
+    bring_back(other, other.database, file, quiet)
+
+
+def test_a_restore_that_was_overtaken_changes_nothing(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    where = postgres_server().new_database()
+    begin = PostgresDatabase.begin_writing
+
+    async def overtaken(database: PostgresDatabase, connection: AsyncConnection) -> None:
+        monkeypatch.undo()
+        # As a control does that starts meanwhile.
+        await migrate_postgres(where, SCRIPTS)
+        await begin(database, connection)
+
+    monkeypatch.setattr(PostgresDatabase, "begin_writing", overtaken)
+    with reading(file) as archive, pytest.raises(StorageError, match="is not empty"):
+        asyncio.run(load_postgres(archive, where))
+    assert sum(asyncio.run(holds(where)).values()) == 0
+
+
+def test_a_disk_that_is_full_is_blamed_and_nothing_stays(home: Home, seal: Seal, tmp_path: Path) -> None:
+    # From PostgreSQL, whose processes have room; SQLite needs some itself to read.
+    where, file, other = migrated_database(), tmp_path / "new.zip", other_home(tmp_path)
+    asyncio.run(fill(where, seal))
+    with full_disk(left=2048), pytest.raises(EnvironmentProblemError) as caught:
+        save(home, where, file, quiet)
+    assert f"The backup {file} cannot be written: File too large" in caught.value.message
+    assert list(tmp_path.glob("*new.zip*")) == []
+    save(home, where, file, quiet)
+    with full_disk(left=8192), pytest.raises(StorageError):
+        bring_back(other, other.database, file, quiet)
+    assert list(other.data.iterdir()) == list(other.keys.iterdir()) == []

@@ -267,6 +267,7 @@ async def test_what_another_control_has_written_is_seen_once_a_change_fails(
     await other.close()
 
     async def refused(connection: AsyncConnection) -> None:
+        await connection.rollback()
         raise ConnectionResetError("another control works on it")
 
     with monkeypatch.context() as broken:

@@ -1,6 +1,7 @@
 """Moving: from the SQLite file to PostgreSQL, through a backup that is gone afterwards."""
 
 import asyncio
+import shutil
 import tempfile
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -29,6 +30,7 @@ def move_to_postgres(home: Home, where: Where, told: Callable[[str, int], None])
             f"{VARIABLE} names no database to move to.",
             remedy=f"Make one (`createdb gpupool`), then: {VARIABLE}=postgresql://USER@HOST/gpupool gpupool database move",
         )
+    _forget_broken_off(home)
     with tempfile.TemporaryDirectory(prefix=".move-", dir=home.data) as folder:
         copy = Path(folder) / "pool.zip"
         save(home, home.database, copy, lambda *_: None)
@@ -45,5 +47,12 @@ def move_to_postgres(home: Home, where: Where, told: Callable[[str, int], None])
 
 
 def _begun(home: Home, where: Where) -> bool:
-    """Tell whether an earlier move to this database was broken off."""
-    return read_json(home.moved) == {"state": "begun", "to": str(where)}
+    """Tell whether an earlier move to this database was broken off, be it just before the file was put aside."""
+    noted = read_json(home.moved) or {}
+    return noted.get("state") in {"begun", MOVED} and noted.get("to") == str(where)
+
+
+def _forget_broken_off(home: Home) -> None:
+    """Remove the copies, with the pool's keys in them, of moves that were killed."""
+    for folder in home.data.glob(".move-*"):
+        shutil.rmtree(folder, ignore_errors=True)

@@ -47,6 +47,12 @@ def load(archive: Archive, where: Where, told: Told) -> None:
             f"There is a pool in {where.parent.parent} already. Nothing was changed.",
             remedy="Restore into another state folder (GPUPOOL_HOME), or move this database away.",
         )
+    for log in (where.with_name(f"{where.name}-wal"), where.with_name(f"{where.name}-journal")):
+        if log.exists():
+            raise ConflictError(
+                f"{log} belongs to a database that was moved away without it. Nothing was changed.",
+                remedy="Move it to where that database is now, beside it and under its name: it holds its last changes.",
+            )
     load_file(archive, where, told)
 
 

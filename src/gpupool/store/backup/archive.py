@@ -118,6 +118,8 @@ class Archive:
         for name, wanted in manifest["sha256"].items():
             if self._sum(str(name)) != wanted:
                 raise _damaged(path, f"{name} is not what was written")
+        if not all(f"tables/{name}.jsonl" in manifest["sha256"] for name in self.rows):
+            raise _damaged(path, "a table has no sum")
         names = [name.removeprefix("keys/") for name in manifest["sha256"] if name.startswith("keys/")]
         if not all(_KEY_NAME.fullmatch(name) for name in names):
             raise _damaged(path, "a key has a name that no key has")
@@ -128,7 +130,13 @@ class Archive:
         """Yield the rows of a table."""
         with self._file.open(f"tables/{name}.jsonl") as part:
             while line := part.readline(_MOST_LINE):
-                yield json.loads(line)
+                try:
+                    row = json.loads(line)
+                except (ValueError, RecursionError) as error:
+                    raise _damaged(self.path, f"a row of {name} cannot be read") from error
+                if not isinstance(row, dict):
+                    raise _damaged(self.path, f"a row of {name} is none")
+                yield row
 
     def _small(self, name: str) -> bytes:
         with self._file.open(name) as part:
@@ -160,6 +168,9 @@ def reading(path: Path) -> Iterator[Archive]:
             TypeError,
             AttributeError,
             EOFError,
+            # Beyond the range of numbers, nested too deep, encrypted, packed in a way that is not known here.
+            OverflowError,
+            RuntimeError,
         ) as error:
             raise _damaged(path, "it is no backup of gpupool, or cut off") from error
         with archive:

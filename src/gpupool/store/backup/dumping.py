@@ -24,9 +24,13 @@ async def dump(
     ``told`` is called with each table and its number of rows. Raises StorageError where the database cannot be read.
     """
     with translated():
-        async with database.readers.connect() as connection:
-            for table in METADATA.sorted_tables:
-                told(table.name, await archive.table(table.name, _rows(connection, table)))
+        connection = await database.readers.connect()
+    try:
+        for table in METADATA.sorted_tables:
+            told(table.name, await archive.table(table.name, _rows(connection, table)))
+    finally:
+        with translated():
+            await connection.close()
     archive.finish(NEWEST)
 
 
@@ -37,7 +41,9 @@ async def _rows(connection: AsyncConnection, table: Table) -> AsyncIterator[dict
     ordered: Select[*tuple[Any, ...]] = select(table).order_by(*key).limit(_PAGE)
     page = ordered
     while True:
-        rows = (await connection.execute(page)).all()
+        # Here and not around the whole: trouble with the file is not the database's.
+        with translated():
+            rows = (await connection.execute(page)).all()
         for row in rows:
             yield {name: _plain(value) for name, value in zip(names, row, strict=True)}
         if len(rows) < _PAGE:

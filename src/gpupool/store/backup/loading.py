@@ -19,7 +19,7 @@ from gpupool.store.faults import storage_error, translated
 from gpupool.store.migrate import SCRIPTS, make_private, upgrading
 from gpupool.store.migrate_postgres import TURN_SECONDS
 from gpupool.store.postgres_url import PostgresUrl
-from gpupool.store.schema import NEWEST, REVISIONS, Standing
+from gpupool.store.schema import NEWEST, REVISIONS, Schema, Standing
 from gpupool.store.tables import METADATA
 
 _PAGE: Final = 500
@@ -34,16 +34,23 @@ def load_file(archive: Archive, path: Path, told: Told = lambda *_: None) -> Non
     _check_revision(archive)
     unfinished = path.with_name(f"{path.name}.restoring")
     try:
-        for leftover in path.parent.glob(f"{unfinished.name}*"):
-            leftover.unlink()
-        make_private(unfinished)
-        with translated(), upgrading(unfinished) as connection, connection.begin():
-            _fill(connection, archive, str(path), told)
-        _fold_log(unfinished)
-        unfinished.rename(path)
+        _remove(unfinished)
+        try:
+            make_private(unfinished)
+            with translated(), upgrading(unfinished) as connection, connection.begin():
+                _fill(connection, archive, str(path), told)
+            _fold_log(unfinished)
+            unfinished.rename(path)
+        finally:
+            _remove(unfinished)
         sync_folder(path.parent)
     except (OSError, sqlite3.Error) as error:
         raise storage_error(error) from error
+
+
+def _remove(unfinished: Path) -> None:
+    for leftover in unfinished.parent.glob(f"{unfinished.name}*"):
+        leftover.unlink()
 
 
 async def load_postgres(archive: Archive, where: PostgresUrl, told: Told = lambda *_: None) -> None:
@@ -52,21 +59,27 @@ async def load_postgres(archive: Archive, where: PostgresUrl, told: Told = lambd
     from gpupool.store.postgres_schema import inspect_postgres
 
     _check_revision(archive)
-    if (await inspect_postgres(where)).standing is not Standing.EMPTY:
-        raise StorageError(
-            f"The database {where} is not empty. Nothing was changed.",
-            remedy="Make a new one (`createdb NAME`) and name it in GPUPOOL_DATABASE_URL.",
-        )
+    _check_empty(where, await inspect_postgres(where))
     database = PostgresDatabase(where, busy_seconds=TURN_SECONDS, alone=True)
     try:
         with translated():
             async with database.writers.connect() as connection:
                 await database.begin_writing(connection)
+                # A control that starts, or another restore, may have been faster.
+                _check_empty(where, await inspect_postgres(where))
                 await connection.run_sync(_fill, archive, str(where), told)
                 await connection.commit()
     finally:
         await database.readers.dispose()
         await database.writers.dispose()
+
+
+def _check_empty(where: PostgresUrl, schema: Schema) -> None:
+    if schema.standing is not Standing.EMPTY:
+        raise StorageError(
+            f"The database {where} is not empty. Nothing was changed.",
+            remedy="Make a new one (`createdb NAME`) and name it in GPUPOOL_DATABASE_URL.",
+        )
 
 
 async def holds(where: PostgresUrl) -> dict[str, int]:
@@ -106,9 +119,9 @@ def _fill(connection: Connection, archive: Archive, where: str, told: Told) -> N
     schema = MetaData()
     schema.reflect(connection)
     for table in schema.sorted_tables:
-        if table.name in archive.rows:
+        if table.name in archive.rows and table.name in METADATA.tables:
             told(table.name, _insert(connection, table, archive))
-    missing = archive.rows.keys() - schema.tables.keys()
+    missing = archive.rows.keys() - (schema.tables.keys() & METADATA.tables.keys())
     if missing:
         raise StorageError(
             f"{archive.path} has tables that are not known here: {', '.join(sorted(missing))}."
@@ -123,12 +136,18 @@ def _fill(connection: Connection, archive: Archive, where: str, told: Told) -> N
 
 def _insert(connection: Connection, table: Table, archive: Archive) -> int:
     moments = {column.name for column in table.c if isinstance(column.type, DateTime)}
+    columns = {column.name for column in table.c}
     aware = connection.dialect.name == "postgresql"
     rows = archive.table(table.name)
     number = 0
-    while page := [_typed(row, moments, aware=aware) for row in islice(rows, _PAGE)]:
-        connection.execute(table.insert(), page)
-        number += len(page)
+    try:
+        while page := [_typed(row, columns, moments, aware=aware) for row in islice(rows, _PAGE)]:
+            connection.execute(table.insert(), page)
+            number += len(page)
+    except (TypeError, ValueError, OverflowError, AttributeError) as error:
+        raise StorageError(
+            f"{archive.path} cannot be restored: a row of {table.name} holds what does not fit. Nothing was changed."
+        ) from error
     if number != archive.rows[table.name]:
         raise StorageError(
             f"{archive.path} holds {number} rows of {table.name}, not {archive.rows[table.name]}."
@@ -136,13 +155,22 @@ def _insert(connection: Connection, table: Table, archive: Archive) -> int:
     return number
 
 
-def _typed(row: dict[str, Any], moments: set[str], *, aware: bool) -> dict[str, Any]:
-    """Return a row with its moments as what the database's driver takes."""
+def _typed(row: dict[str, Any], columns: set[str], moments: set[str], *, aware: bool) -> dict[str, Any]:
+    """Return a row with its moments as what the database's driver takes; ValueError where it has other columns."""
+    if not row.keys() <= columns:
+        # They would be left out without a word.
+        raise ValueError(f"columns that are not known: {row.keys() - columns}")
     for name in moments & row.keys():
         if row[name] is not None:
             moment = datetime.fromisoformat(row[name]).astimezone(UTC)
             row[name] = moment if aware else moment.replace(tzinfo=None)
-    return row
+    if not aware:
+        return row
+    # SQLite keeps a NUL in a text (an earlier version let them in); PostgreSQL takes none.
+    return {
+        name: value.replace("\0", "\N{REPLACEMENT CHARACTER}") if isinstance(value, str) else value
+        for name, value in row.items()
+    }
 
 
 def _fold_log(path: Path) -> None:
