@@ -102,11 +102,13 @@ async def test_from_plan_to_removal(stage: Stage) -> None:
             assert code == 0, out + err
             assert f"harvester {process.pid}: has the library" in out
             assert "1 of 1 servers usable" in out
+            assert "0 answered by servers, 0 by the bundled library, 0 lost" in out
 
             code, out, _ = stage.run("remove", "--yes")
             assert code == 5
             assert f"pid {process.pid}" in out
             assert stage.picture() == before
+            assert "half removed" in stage.run("status")[1]
             assert stage.socket.is_socket(), "who still asks must not lose a look-up"
         code, out, err = stage.run("remove", "--yes")
         assert code == 0, out + err
@@ -136,6 +138,20 @@ def test_a_second_installation_changes_nothing_or_only_what_is_asked(stage: Stag
     assert "export GPUPOOL_HARVESTER_FALLBACK=off" in out
     code, out, _ = stage.run("env", "--json")
     assert json.loads(out)["GPUPOOL_HARVESTER_SIDECAR"] == f"unix:{stage.socket}"
+
+
+async def test_a_sidecar_with_other_servers_gives_way_to_one_with_those_installed_last(stage: Stage) -> None:
+    first, second = HttpNode(), HttpNode()
+    async with nodes(first, second):
+        stage.install(first.address, "--yes")
+        assert "is up" in stage.run("run")[2]
+        code, out, err = stage.install(second.address, "--yes")
+        assert code == 0, err
+        assert f"Sidecar: -n {second.address} (gpupool harvester run starts it" in out
+        assert "Installed. Then" in out
+        assert "is up" in stage.run("run")[2]
+        assert [node["name"] for node in look(stage.socket).nodes] == [second.address]
+        assert "runs already" in stage.run("run")[2]
 
 
 def test_a_file_that_somebody_has_changed_stays(stage: Stage) -> None:
@@ -185,6 +201,10 @@ def test_with_systemd_a_unit_is_told_and_the_sidecar_has_units_of_its_own(stage:
     code, out, err = stage.install("192.0.2.1", *given)
     assert code == 0, err
     assert "restart chia-harvester.service" in out
+    assert "restart gpupool-sidecar.service" not in out
+    code, out, err = stage.install("192.0.2.1", *given)
+    assert code == 0, err
+    assert "restart gpupool-sidecar.service" in out, "one that runs already does not read its unit again"
     dropin = (units / "chia-harvester.service.d" / "50-gpupool.conf").read_text()
     assert f"Environment=LD_PRELOAD={stage.state / 'libgpupool_harvester.so'}" in dropin
     service = (units / "gpupool-sidecar.service").read_text()

@@ -187,6 +187,6 @@ async def test_status_sees_the_library_in_a_real_harvester_and_what_it_lost_with
     assert look(sidecar).lost["quality"] >= 1, "Chia went on with a wrong quality, and nobody else knows"
     code, told = farm.ours("status")
     assert code == 5
-    assert "lost, 0 answered by the bundled library" in told
+    assert ", 0 by the bundled library, " in told
     assert " quality C1 " in told, "the last failures, from the library's own log"
     assert farm.ours("remove", "--yes")[0] == 0

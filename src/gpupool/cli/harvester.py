@@ -146,8 +146,11 @@ def status(chia_root: ChiaRootOption = None, as_json: JsonFlag = False) -> None:
 
 
 def _file_findings(manifest: "Manifest") -> "list[Finding]":
-    from gpupool.cli.checks.finding import failed, passed
+    from gpupool.cli.checks.finding import failed, passed, warned
     from gpupool.core.errors import ConflictError
+    from gpupool.harvester.hook import NAME
+    from gpupool.harvester.plan import Method
+    from gpupool.harvester.units import DROPIN
 
     missing = [str(path) for path in manifest.files if not path.exists()]
     remedy = "Run `gpupool harvester install` again."
@@ -157,6 +160,14 @@ def _file_findings(manifest: "Manifest") -> "list[Finding]":
         manifest.check_unchanged()
     except ConflictError as error:
         return [failed("installation", "changed", error.message, error.remedy)]
+    if manifest.about["method"] != Method.DAEMON and not any(
+        path.name in {NAME, DROPIN} for path in manifest.files
+    ):
+        why = "The way into the harvester is gone: its next start is without the pool."
+        more = (
+            "Run `gpupool harvester remove` again to finish, or `gpupool harvester install` to have it back."
+        )
+        return [warned("installation", "half removed", why, more)]
     return [passed("installation", f"{len(manifest.files)} files, as written")]
 
 

@@ -114,10 +114,12 @@ def install(
     steps = manifest.plan(files)
     if not as_json:
         _show(installation, findings, steps)
-    agreed = yes or not _changes(steps, manifest.about, installation) or (not as_json and _asks())
+    changes, again = _changes(steps, manifest.about, installation), bool(manifest.about)
+    agreed = yes or not changes or (not as_json and _asks())
     if agreed:
         manifest.carry_out(files, installation.about())
-    _close(installation, findings, steps, agreed=agreed, as_json=as_json)
+    left = installation.next_steps(again=again)
+    _close(left, findings, steps, agreed=agreed, changed=agreed and changes, as_json=as_json)
 
 
 def _refuse_unfit(findings: "list[Finding]") -> None:
@@ -144,6 +146,7 @@ def _show(installation: "Installation", findings: "list[Finding]", steps: "list[
 
     typer.echo(f"Chia: {installation.chia.root} ({installation.chia.kind})")
     typer.echo(f"Way in: {WORDS[installation.method]}")
+    typer.echo(f"Sidecar: {installation.sidecar_words()}")
     print_findings(findings)
     typer.echo("Files:")
     for step in steps:
@@ -162,24 +165,24 @@ def print_findings(findings: "list[Finding]") -> None:
 
 
 def _close(
-    installation: "Installation",
+    left: list[str],
     findings: "list[Finding]",
     steps: "list[Step]",
     *,
     agreed: bool,
+    changed: bool,
     as_json: bool,
 ) -> None:
     from gpupool.cli.invocation import as_typed
     from gpupool.harvester.manifest import as_json as steps_json
 
-    changed = agreed and any(step.action != "keep" for step in steps)
     if as_json:
         print_plain_json({
             "plan": steps_json(steps),
             "findings": [finding.to_json() for finding in findings],
             "done": agreed,
             "changed": changed,
-            "next": installation.next_steps(),
+            "next": left,
         })  # fmt: skip
     elif agreed:
         typer.echo(
@@ -187,7 +190,7 @@ def _close(
             if changed
             else "All of it is there already. Where not yet done:"
         )
-        for step in installation.next_steps():
+        for step in left:
             typer.echo(as_typed(f"  `{step}`").replace("`", ""))
     else:
         typer.echo("Nothing was changed. To do it, run the same command with --yes.")

@@ -7,9 +7,6 @@ if TYPE_CHECKING:
     from gpupool.harvester.manifest import Manifest
     from gpupool.harvester.places import Places
 
-_SECONDS = 45.0
-"""A sidecar finishes what is under way first."""
-
 
 def remove_way_in(manifest: "Manifest", loaded: list[int], restart: str) -> tuple[list[Path], str]:
     """Remove what puts the library into the next harvester; return the files, and what is left to do."""
@@ -28,7 +25,7 @@ def remove_everything(manifest: "Manifest", places: "Places") -> tuple[list[Path
     """End a sidecar that was started here and remove every file; return the files, and what is left to do."""
     import signal
 
-    from gpupool.harvester.sidecar import started_here
+    from gpupool.harvester.sidecar import END_SECONDS, started_here
 
     enabled = _enabled(manifest)
     if enabled:
@@ -38,7 +35,7 @@ def remove_everything(manifest: "Manifest", places: "Places") -> tuple[list[Path
     sidecar = started_here(places.sidecar_record)
     if sidecar is not None:
         sidecar.signal(signal.SIGTERM)
-        sidecar.wait_gone(_SECONDS)
+        sidecar.wait_gone(END_SECONDS)
     removed = manifest.take_back(list(manifest.files))
     for path in places.leavings():
         if path.is_socket() or path.is_file():

@@ -148,13 +148,21 @@ class Installation:
             "environment": self.environment(),
         }
 
-    def next_steps(self) -> list[str]:
-        """Return what is left to do, as commands."""
+    def sidecar_words(self) -> str:
+        """Return whom the sidecar asks and who starts it, for the plan."""
+        asked = " ".join(self.sidecar_command[self.sidecar_command.index("proxy") + 1 :])
+        who = "systemd runs it" if self.with_units else "`gpupool harvester run` starts it, and nobody again"
+        return f"{asked} ({who.replace('`', '')})"
+
+    def next_steps(self, *, again: bool = False) -> list[str]:
+        """Return what is left to do, as commands; ``again`` where a sidecar may run as it was installed before."""
         steps = []
         systemctl = "systemctl" if self.places.of_system else "systemctl --user"
         if self.with_units:
             steps.append(f"{systemctl} daemon-reload")
             steps.append(f"{systemctl} enable --now {SOCKET} {SERVICE}")
+            if again:
+                steps.append(f"{systemctl} restart {SERVICE}")
             if not self.places.of_system:
                 steps.append("loginctl enable-linger")
         else:

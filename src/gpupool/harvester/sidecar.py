@@ -8,6 +8,7 @@ import http.client
 import json
 import os
 import re
+import signal
 import socket
 import time
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,9 @@ from gpupool.harvester.variables import PRELOAD
 
 ASK_SECONDS: Final = 5.0
 START_SECONDS: Final = 30.0
+END_SECONDS: Final = 45.0
+"""A sidecar finishes what is under way first."""
+_PROCESS, _COMMAND = "process", "command"
 _MOST_ANSWER: Final = 4 * 1024 * 1024
 _SAMPLE: Final = re.compile(
     r'^gpupool_proxy_shim_(lost_total\{kind="(?P<kind>quality|proof)"\}|fallbacks_total) (?P<count>[0-9]+)$',
@@ -100,13 +104,19 @@ def ensure(
 ) -> bool:
     """Have a sidecar at ``path``; return whether it had to be started. Waits until it answers.
 
+    One that was started here with another command, such as with other servers, is ended first.
     Raises UnavailableError where it ends or says nothing; its own words are in ``log``.
     """
+    words = [*command, "--unix", str(path)]
+    before = started_here(record)
+    if before is not None and _command_in(record) != words:
+        before.signal(signal.SIGTERM)
+        before.wait_gone(END_SECONDS)
     if look(path).answers:
         return False
-    sidecar = identify(_start([*command, "--unix", str(path)], log, environment))
+    sidecar = identify(_start(words, log, environment))
     if sidecar is not None:
-        write_private_json(record, asdict(sidecar))
+        write_private_json(record, {_PROCESS: asdict(sidecar), _COMMAND: words})
     deadline = time.monotonic() + START_SECONDS
     while sidecar is not None and time.monotonic() < deadline and sidecar.alive():
         if look(path).answers:
@@ -143,11 +153,17 @@ def _start(command: Sequence[str], log: Path, environment: Mapping[str, str]) ->
 def started_here(record: Path) -> ProcessIdentity | None:
     """Return the sidecar that `ensure` has started, if it still runs."""
     kept = read_json(record)
+    named = kept.get(_PROCESS, kept) if isinstance(kept, dict) else None
     try:
-        process = ProcessIdentity(**kept) if isinstance(kept, dict) else None
+        process = ProcessIdentity(**named) if isinstance(named, dict) else None
     except TypeError:
         return None
     return process if process is not None and process.alive() else None
+
+
+def _command_in(record: Path) -> Any:
+    kept = read_json(record)
+    return kept.get(_COMMAND) if isinstance(kept, dict) else None
 
 
 def _last_lines(path: Path, count: int) -> str:

@@ -151,7 +151,9 @@ def check_sidecar(view: SidecarView, socket: Path, start: str) -> Iterator[Findi
                 "Look at that machine.",
             )
     lost = view.lost.get("quality", 0) + view.lost.get("proof", 0)
-    counted = f"{lost} lost, {view.lost.get('fallbacks', 0)} answered by the bundled library"
+    answered = sum(node.get("answered") or 0 for node in view.nodes)
+    bundled = view.lost.get("fallbacks", 0)
+    counted = f"{answered} answered by servers, {bundled} by the bundled library, {lost} lost"
     if lost:
         yield warned(
             "look-ups",
