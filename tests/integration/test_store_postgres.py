@@ -218,6 +218,7 @@ async def test_a_database_of_others_or_of_later_is_refused_and_left_alone() -> N
         ("what is this", "is not a URL"),
         ("postgresql://host/pool?pool_size=9", "pool_size"),
         (f"postgresql://me:{SECRET}@host:port/pool", "is not a URL"),
+        (f"postgresql://me:{SECRET}@host:99999/pool", "names the port 99999"),
     ],
 )
 def test_a_wrong_url_is_refused_without_its_password(url: str, words: str) -> None:
@@ -307,3 +308,34 @@ def test_the_doctor_looks_at_postgres(where: PostgresUrl, tmp_path: Path) -> Non
 def test_a_bundle_hides_the_password_wherever_it_stands(tmp_path: Path) -> None:
     url = f"postgresql://me:{SECRET}@host/pool"
     assert known_secrets(Home(tmp_path), {"GPUPOOL_DATABASE_URL": url}) == {url, SECRET}
+
+
+@pytest.mark.parametrize(
+    ("options", "statement", "words"),
+    [
+        ("&sslmode=verify-full&sslrootcert=/nowhere", "SELECT 1", "sslrootcert"),
+        ("", "ALTER DATABASE {0} SET default_transaction_read_only = on", "standby"),
+        ("", "ALTER ROLE limited CONNECTION LIMIT 0", "limit of this user"),
+        ("", "ALTER ROLE limited CONNECTION LIMIT -1", "own the database"),
+    ],
+)
+async def test_what_a_server_refuses_has_its_remedy(
+    where: PostgresUrl, options: str, statement: str, words: str
+) -> None:
+    server = postgres_server()
+    server.sql("DROP ROLE IF EXISTS limited")
+    server.sql("CREATE ROLE limited LOGIN")
+    server.sql(statement.format(where.url.database))
+    url = f"postgresql://{'limited' if 'ROLE' in statement else 'gpupool'}@/{where.url.database}?host={server.folder}"
+    with pytest.raises(StorageError) as caught:
+        await write_once(parse_postgres_url(url + options))
+    assert words in caught.value.remedy
+
+
+async def write_once(where: PostgresUrl) -> None:
+    store = await open_store(where)
+    try:
+        async with store.write() as writer:
+            await writer.emit(an_event())
+    finally:
+        await store.close()

@@ -27,16 +27,28 @@ _REMEDIES: Final = (
         "Restore the newest backup (`pool.db.backup-*` in the data folder), or move the file away to start anew.",
     ),
     (
+        ("read-only transaction",),
+        "The server takes no changes: name the primary where this is a standby, or look at default_transaction_read_only.",
+    ),
+    (
+        ("too many clients", "too many connections", "remaining connection slots"),
+        "Raise max_connections of PostgreSQL, or the limit of this user or database; a control needs up to 10.",
+    ),
+    (
+        ("certificate", "no such file"),
+        "Check the files that sslrootcert, sslcert and sslkey name, or the folder of the socket in host.",
+    ),
+    (
+        ("permission denied",),
+        "Let the user of GPUPOOL_DATABASE_URL own the database and its tables (`ALTER DATABASE … OWNER TO …`).",
+    ),
+    (
         ("password authentication", "no password supplied", 'role "', "no pg_hba.conf entry"),
         "Check user and password in GPUPOOL_DATABASE_URL, and whether the server lets this machine in (pg_hba.conf).",
     ),
     (
         ('database "',),
         "Make it: `createdb NAME` as a user who may, or correct its name in GPUPOOL_DATABASE_URL.",
-    ),
-    (
-        ("too many clients", "remaining connection slots"),
-        "Raise max_connections of PostgreSQL; a control needs up to 10.",
     ),
     (
         (

@@ -47,6 +47,8 @@ def parse_postgres_url(text: str) -> PostgresUrl:
         raise _wrong(f"begins with {url.drivername}:")
     if not url.database:
         raise _wrong("names no database")
+    if url.port is not None and not 0 < url.port < 65536:
+        raise _wrong(f"names the port {url.port}, which is none")
     unknown = sorted(set(url.query) - _OPTIONS)
     if unknown:
         raise _wrong(f"has options that are not known here ({', '.join(unknown)})")
