@@ -199,6 +199,10 @@ async def test_the_command_connects_once_and_says_how_it_stands(chia_root: Path)
         failed = await asyncio.to_thread(attach, double.port)
         assert isinstance(failed.exception, GpupoolError)
         assert failed.exception.code == "farmer_refused"
+    away = await asyncio.to_thread(attach, double.port)
+    assert isinstance(away.exception, GpupoolError)
+    assert away.exception.message.endswith("cannot be asked: Connection refused.")
+    assert "--farmer" in (away.exception.remedy or "")
     wrong = attach(8447)
     assert isinstance(wrong.exception, InvalidInputError)
     assert "8559" in wrong.exception.remedy

@@ -6,6 +6,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+import structlog
 from aiohttp import web
 
 from gpupool.contracts.feed import EndpointsView, FeedEndpoint
@@ -14,6 +15,7 @@ from gpupool.core.errors import InvalidInputError
 from gpupool.core.listening import bind
 from gpupool.fleet.endpoints import EndpointHealth
 from gpupool.fleet.workloads import Protocol
+from gpupool.recompute.solver_front import workers
 from gpupool.recompute.solver_front.settings import FrontSettings
 from gpupool.recompute.solver_front.wire import NodeType
 from polling import eventually
@@ -104,7 +106,9 @@ async def test_a_wrong_answer_is_asked_for_again_elsewhere() -> None:
         assert f'tries_total{{outcome="wrong",worker="{standing.workers[0].name}"}}' in text
 
 
-async def test_a_worker_with_another_release_gets_nothing() -> None:
+async def test_a_worker_with_another_release_gets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    capture = structlog.testing.LogCapture()
+    monkeypatch.setattr(workers, "log", structlog.wrap_logger(None, processors=[capture]))
     async with stage(WorkerDouble(release="0.53.0"), WorkerDouble()) as standing:
         farmer = await standing.connected()
         for number in range(4):
@@ -113,6 +117,8 @@ async def test_a_worker_with_another_release_gets_nothing() -> None:
         why = standing.front.workers.unable()[standing.workers[0].name]
         assert "0.53.0" in why
         assert "0.48.0" in why
+    told = [line["remedy"] for line in capture.entries if line["event"] == "worker_unusable"]
+    assert ["chia_rs==0.48.0" in remedy and "--chia-rs 0.53.0" in remedy for remedy in told] == [True]
 
 
 @pytest.mark.parametrize("comes_back_first", [True, False])

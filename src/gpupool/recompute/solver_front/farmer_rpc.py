@@ -4,7 +4,9 @@ It is reached as Chia's own commands reach it: over TLS with the certificate of 
 authority. Names in these certificates are all the same and say nothing, so only the authority counts.
 """
 
+import errno
 import json
+import os
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,9 +121,9 @@ class FarmerRpc:
                 status = reply.status
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise UnavailableError(
-                f"The RPC of the farmer {self.name} cannot be asked: {str(error) or 'no answer in time'}.",
-                remedy=f"Check that the farmer runs, that this is its RPC port ({RPC_PORT} by default), and that"
-                " --chia-root is its own folder.",
+                f"The RPC of the farmer {self.name} cannot be asked: {_reason(error)}.",
+                remedy=f"Check that the farmer runs, that this is its RPC port ({RPC_PORT} by default; farmer.rpc_port in"
+                " Chia's config.yaml, named with --farmer HOST:PORT), and that --chia-root is its own folder.",
             ) from error
         try:
             answer = json.loads(text)
@@ -130,3 +132,14 @@ class FarmerRpc:
         if status != 200 or not isinstance(answer, dict):
             raise UnavailableError(f"The farmer {self.name} answered {status} to {what}.")
         return answer
+
+
+def _reason(error: Exception) -> str:
+    """Return why there was no answer, without the inner names that aiohttp adds to a refused connection."""
+    if isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno in (
+        errno.ECONNREFUSED,
+        errno.EHOSTUNREACH,
+        errno.ENETUNREACH,
+    ):
+        return os.strerror(error.os_error.errno)
+    return str(error) or "no answer in time"

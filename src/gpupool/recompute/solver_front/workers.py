@@ -121,7 +121,7 @@ class Workers:
                 known.why = why
         else:
             known.solver, known.why = self._judge(finding.view)
-            self._say(node.name, known.why, None)
+            self._say(node.name, known.why, self._remedy(known))
         self._renew()
         if node.name in self.able():
             self._pool.probed(node.name, self._clock(), finding.view is not None)
@@ -143,6 +143,14 @@ class Workers:
         if solver.state == "quarantined":
             return solver, f"its solver is out of use: {solver.why}"
         return solver, ""
+
+    def _remedy(self, known: _Known) -> str | None:
+        if known.solver is None or known.solver.chia_rs == self._release:
+            return None
+        return (
+            f"Install chia_rs=={self._release} on that worker and restart its server, or give --chia-rs"
+            f" {known.solver.chia_rs} here if all farmers have that release."
+        )
 
     def _say(self, name: str, why: str, remedy: str | None) -> None:
         """Log what is wrong with a worker, and that it is not any more, once."""
