@@ -16,7 +16,9 @@ app = typer.Typer(help="See and change the servers behind a running proxy.", no_
 
 PortOption = Annotated[
     int | None,
-    typer.Option("--port", "-p", min=0, max=65535, help="Port of the proxy [the only one here]; 0: the one without."),
+    typer.Option(
+        "--port", "-p", min=0, max=65535, help="Port of the proxy [the only one here]; 0: the one without."
+    ),
 ]
 NodeArgument = Annotated[str, typer.Argument(metavar="HOST[:PORT]", help="The server; port 11989 if none.")]
 WeightOption = Annotated[

@@ -115,7 +115,9 @@ class NodeRemovedError(ForbiddenError):
     """The node was removed from the pool."""
 
     code = "node_removed"
-    default_remedy = "To bring the machine back, run `gpupool node add` and start its agent with the command that prints."
+    default_remedy = (
+        "To bring the machine back, run `gpupool node add` and start its agent with the command that prints."
+    )
 
 
 class BusyError(GpupoolError):

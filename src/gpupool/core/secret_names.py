@@ -5,7 +5,8 @@ from typing import Final
 
 WORDS: Final = r"(?:api[_-]?key|apikey|token|secret|passwd|password|passphrase|credentials?|private[_-]?key)"
 SECRET_NAME: Final = re.compile(
-    rf"{WORDS}$|(?:^|_)(?:key|auth|pass|cookie|dsn)$|(?:database_url|alert_urls?)$|_pwd$|secret|password", re.IGNORECASE
+    rf"{WORDS}$|(?:^|_)(?:key|auth|pass|cookie|dsn)$|(?:database_url|alert_urls?)$|_pwd$|secret|password",
+    re.IGNORECASE,
 )
 HIDDEN: Final = "***"
 """What is shown instead of a secret."""
