@@ -105,7 +105,8 @@ def test_nobody_waits_for_the_bundled_library_past_the_deadline(library: Path, t
     for thread in threads:
         thread.join()
     assert sorted(results) == [FAILED, FAILED, OK]
-    assert [" bundled " in line for line in shim.lines()] == [True, True]
+    # Both fail at one instant, and nobody waits for another's line.
+    assert {" bundled " in line for line in shim.lines()} == {True}
 
 
 @pytest.mark.usefixtures("bundled")

@@ -279,7 +279,10 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 async def _compare_records(reader: Reader, model: Model) -> None:
-    assert {node.id: node for node in await reader.nodes()} == model.nodes
+    assert {node.id: node for node in await reader.nodes(removed=True)} == model.nodes
+    assert {node.id for node in await reader.nodes()} == {
+        node.id for node in model.nodes.values() if not node.removed
+    }
     assert {device.id: device for device in await reader.devices()} == model.devices
     assert {workload.id: workload for workload in await reader.workloads()} == model.workloads
     placements = {placement.id: placement for placement in await reader.placements()}
