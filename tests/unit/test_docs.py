@@ -28,6 +28,7 @@ TRANSLATED = [
     "how-to/keep-the-state.md",
     "how-to/measure-a-machine.md",
     "how-to/nodes.md",
+    "how-to/recompute-for-a-farm.md",
     "how-to/secure-recompute.md",
     "how-to/v2-solver-pool.md",
     "how-to/share-the-pool.md",
