@@ -5,11 +5,14 @@ from typing import Annotated
 
 import typer
 
+from gpupool.cli.completing import chute_names
 from gpupool.cli.connect import ControlOption, connect
 from gpupool.cli.output import JsonFlag
+from gpupool.cli.watching import WatchFlag
+from gpupool.fleet.workloads import WorkloadKind
 
 app = typer.Typer(help="The apps (chutes) that the pool serves.", no_args_is_help=True)
-Name = Annotated[str, typer.Argument(help="The workload's name.")]
+Name = Annotated[str, typer.Argument(help="The workload's name.", autocompletion=chute_names)]
 
 
 @app.command()
@@ -53,20 +56,42 @@ def _tell(news: str) -> None:
 
 
 @app.command("list")
-def list_chutes(control: ControlOption = None, as_json: JsonFlag = False) -> None:
+def list_chutes(
+    kind: Annotated[WorkloadKind | None, typer.Option(help="Only chutes, or only recompute servers.")] = None,
+    lacking: Annotated[
+        bool, typer.Option("--lacking", help="Only those with fewer active deployments than wanted.")
+    ] = False,
+    model: Annotated[str | None, typer.Option(help="Only those that serve this model.")] = None,
+    watch: WatchFlag = False,
+    control: ControlOption = None,
+    as_json: JsonFlag = False,
+) -> None:
     """List the workloads: chutes and recompute servers.
 
-    Example: `gpupool chute list`
+    Examples: `gpupool chute list` · `gpupool chute list --lacking --watch`
     """
     from gpupool.cli.output import print_json
     from gpupool.cli.overview import print_workloads
+    from gpupool.cli.watching import shown_or_watched
 
     with connect(control) as client:
-        workloads = client.workloads()
-    if as_json:
-        print_json(workloads)
-    else:
-        print_workloads(workloads)
+
+        def show() -> None:
+            found = [
+                workload
+                for workload in client.workloads()
+                if kind in {None, workload.spec.kind}
+                and (model is None or model in workload.spec.models)
+                and not (lacking and workload.active >= workload.wanted)
+            ]
+            if as_json:
+                print_json(found)
+            elif found or not (kind or model or lacking):
+                print_workloads(found)
+            else:
+                typer.echo("Workloads: none like this")
+
+        shown_or_watched(client, show, watch=watch)
 
 
 @app.command()

@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from gpupool.contracts.control_client import ControlClient
 
 DEFAULT_URL: Final = "http://127.0.0.1:32000"
+URL_VARIABLE: Final = "GPUPOOL_CONTROL_URL"
 ControlOption = Annotated[
     str | None,
     typer.Option(
         "--control",
-        envvar="GPUPOOL_CONTROL_URL",
+        envvar=URL_VARIABLE,
         metavar="URL",
         help="Address of control; left out, the one that runs from GPUPOOL_HOME.",
     ),
@@ -53,9 +54,11 @@ def operator_token(home: Home) -> str:
         ) from error
 
 
-def connect(url: str | None = None) -> "ControlClient":
-    """Return a client of the pool that this shell means."""
-    from gpupool.contracts.control_client import ControlClient
+def connect(url: str | None = None, *, answer_seconds: float | None = None) -> "ControlClient":
+    """Return a client of the pool that this shell means; ``answer_seconds``: how long it waits for an answer at most."""
+    from gpupool.contracts.control_client import ANSWER_SECONDS, ControlClient
 
     home = Home.from_environment()
-    return ControlClient(control_url(url, home), operator_token(home))
+    return ControlClient(
+        control_url(url, home), operator_token(home), answer_seconds=answer_seconds or ANSWER_SECONDS
+    )

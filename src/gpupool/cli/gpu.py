@@ -1,7 +1,7 @@
 """``gpupool gpu``: the devices of this machine, and the catalog they are judged by.
 
-Both commands work without a running pool. Everything heavy is imported when a command runs, so that the help of
-the whole program stays quick.
+Both commands here work without a running pool; `cli.pool_devices` asks it. Everything heavy is imported when a command
+runs, so that the help of the whole program stays quick.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from gpupool.cli.pool_devices import list_pool_devices
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -21,7 +23,11 @@ if TYPE_CHECKING:
     from gpupool.devices.inventory import InventoryEntry
     from gpupool.devices.probe import DeviceFacts
 
-app = typer.Typer(help="Show this machine's GPUs and the catalog of supported models.", no_args_is_help=True)
+app = typer.Typer(
+    help="Show this machine's GPUs, those of the pool, and the catalog of supported models.",
+    no_args_is_help=True,
+)
+app.command("pool")(list_pool_devices)
 
 
 _WIDEST = 10_000
@@ -34,7 +40,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts; un
 def list_devices(as_json: AsJson = False) -> None:
     """Show this machine's devices: what each may do, and the rule that a card fails.
 
-    A card outside the catalog still takes private chutes and recompute. A machine without a GPU is fine.
+    A card outside the catalog still takes private chutes and recompute. A machine without a GPU is fine. For the cards
+    of all machines see `gpupool gpu pool`.
 
     Examples:
 

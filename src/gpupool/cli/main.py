@@ -17,6 +17,7 @@ from gpupool.cli import (
     backup,
     chute,
     control,
+    deployment,
     doctor,
     events,
     gateway,
@@ -54,6 +55,7 @@ app.command("backup")(backup.backup)
 app.command("restore")(backup.restore)
 app.add_typer(backup.app, name="database")
 app.add_typer(chute.app, name="chute")
+app.add_typer(deployment.app, name="deployment")
 app.add_typer(node.app, name="node")
 app.add_typer(token.app, name="token")
 app.add_typer(why.app, name="why")

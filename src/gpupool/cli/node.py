@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gpupool.cli.completing import node_names
 from gpupool.cli.connect import ControlOption, connect
 from gpupool.cli.output import JsonFlag
 from gpupool.cli.watching import WatchFlag
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from gpupool.contracts.control_client import ControlClient
 
 app = typer.Typer(help="The machines of the pool.", no_args_is_help=True)
-Name = Annotated[str, typer.Argument(help="The node's name.")]
+Name = Annotated[str, typer.Argument(help="The node's name.", autocompletion=node_names)]
 Hourly = Annotated[float | None, typer.Option(min=0, help="What the machine costs an hour.")]
 RegionOption = Annotated[str | None, typer.Option(help="Where it stands, such as de-fra.")]
 Timeout = Annotated[float, typer.Option(min=1, help="With --wait: seconds to wait at most.")]

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from gpupool.cli.completing import chute_names, node_names
 from gpupool.cli.connect import ControlOption, connect
 from gpupool.cli.output import JsonFlag
 
@@ -22,7 +23,7 @@ def why() -> None:
 
 @app.command()
 def chute(
-    name: Annotated[str, typer.Argument(help="The workload's name.")],
+    name: Annotated[str, typer.Argument(help="The workload's name.", autocompletion=chute_names)],
     control: ControlOption = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -43,7 +44,9 @@ def chute(
 
 @app.command()
 def node(
-    name: Annotated[str, typer.Argument(help="The node's name; a removed one by its id.")],
+    name: Annotated[
+        str, typer.Argument(help="The node's name; a removed one by its id.", autocompletion=node_names)
+    ],
     control: ControlOption = None,
     as_json: JsonFlag = False,
 ) -> None:

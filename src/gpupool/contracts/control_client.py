@@ -170,6 +170,10 @@ class ControlClient:
         """Return placements, all or those of one workload or node, all or only live (or only final) ones."""
         return self._list(list[PlacementView], "/v1/placements", workload=workload, node=node, live=live)
 
+    def placement(self, placement_id: str) -> PlacementView:
+        """Return one placement, however old; raise NotFoundError where there is none of that id."""
+        return self._get(PlacementView, f"/v1/placements/{_part(placement_id)}")
+
     def logs(self, placement_id: str, lines: int = 100) -> str:
         """Return the last ``lines`` (>= 1) lines that a placement's process wrote."""
         return self._send("GET", f"/v1/placements/{_part(placement_id)}/logs", {"lines": lines}).text
