@@ -6,6 +6,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import sqlite3
 import stat
 import struct
@@ -39,10 +40,11 @@ from gpupool.core.errors import ConflictError, EnvironmentProblemError, NotFound
 from gpupool.core.home import MOVED, Home
 from gpupool.core.sealing import Seal
 from gpupool.store.backup.archive import reading, writing
+from gpupool.store.backup.dumping import dump
 from gpupool.store.backup.loading import holds, load_postgres
 from gpupool.store.migrate import SCRIPTS
 from gpupool.store.migrate_postgres import migrate_postgres
-from gpupool.store.open import Where, open_store, schema_of
+from gpupool.store.open import Where, open_database, open_store, schema_of
 from gpupool.store.postgres import PostgresDatabase
 from gpupool.store.schema import NEWEST, REVISIONS, Standing
 from postgres_server import migrated_database, postgres_server
@@ -296,7 +298,7 @@ def test_other_keys_are_not_written_over(file: Path, tmp_path: Path) -> None:
     other = other_home(tmp_path)
     Seal.load_or_make(other.seal_key)
     kept = other.seal_key.read_bytes()
-    with pytest.raises(ConflictError, match="is another key than the backup's"):
+    with pytest.raises(ConflictError, match="is another than the backup's"):
         bring_back(other, other.database, file, quiet)
     assert other.seal_key.read_bytes() == kept
     assert not other.database.exists()
@@ -364,6 +366,13 @@ def test_the_commands(home: Home, pool: Path, seal: Seal, tmp_path: Path) -> Non
     lost = gpupool(other, "control", "serve")
     assert lost.returncode == StorageError.exit_code
     assert "has moved to postgresql://gpupool@local" in lost.stderr
+    for again in (
+        gpupool(other, "database", "move", GPUPOOL_DATABASE_URL=where.dsn),
+        gpupool(other, "backup", str(tmp_path / "again.zip")),
+    ):
+        assert again.returncode == NotFoundError.exit_code
+        assert "has moved to postgresql://gpupool@local" in again.stderr
+        assert "nothing left to move" in again.stderr
     told = gpupool(other, "doctor", "--json").stdout
     [finding] = [found for found in json.loads(told)["findings"] if found["name"] == "database"]
     assert (finding["verdict"], "has moved to" in finding["why"]) == ("warn", True)
@@ -476,3 +485,83 @@ def test_a_disk_that_is_full_is_blamed_and_nothing_stays(home: Home, seal: Seal,
     with full_disk(left=8192), pytest.raises(StorageError):
         bring_back(other, other.database, file, quiet)
     assert list(other.data.iterdir()) == list(other.keys.iterdir()) == []
+
+
+def test_whom_to_tell_is_kept_and_comes_back_secret(home: Home, pool: Path, tmp_path: Path) -> None:
+    home.alerts.write_text("targets: []\n")
+    home.alerts.chmod(0o600)
+    file, other = tmp_path / "new.zip", other_home(tmp_path)
+    save(home, pool, file, quiet)
+    other.alerts.write_text("targets: [] # mine\n")
+    with pytest.raises(ConflictError, match=r"alerts\.yaml is another than the backup's"):
+        bring_back(other, other.database, file, quiet)
+    assert list(other.keys.iterdir()) == []
+    other.alerts.unlink()
+    bring_back(other, other.database, file, quiet)
+    assert other.alerts.read_text() == "targets: []\n"
+    assert stat.S_IMODE(other.alerts.stat().st_mode) == 0o600
+
+
+def test_a_schema_that_changes_meanwhile_is_refused(pool: Path, tmp_path: Path) -> None:
+    async def overtaken() -> None:
+        database = await open_database(pool)
+        with closing(sqlite3.connect(pool)) as connection:
+            connection.execute("UPDATE alembic_version SET version_num = '9999'")
+            connection.commit()
+        try:
+            with writing(tmp_path / "new.zip") as archive:
+                await dump(database, archive)
+        finally:
+            await database.readers.dispose()
+            await database.writers.dispose()
+
+    with pytest.raises(StorageError, match=f"become 9999 meanwhile; this gpupool knows {NEWEST}"):
+        asyncio.run(overtaken())
+    assert not (tmp_path / "new.zip").exists()
+
+
+KILLED = """
+import os, pathlib, signal, sys
+from gpupool.store.backup import appearing
+if sys.argv[2] == "named":
+    appearing.os.O_TMPFILE = os.O_DIRECTORY  # As a file system that has no files without a name.
+with appearing.appearing(pathlib.Path(sys.argv[1])) as file:
+    file.write(b"a key")
+    file.flush()
+    print("\\n".join(os.listdir(".")), flush=True)
+    if sys.stdin.read(1) == "k":
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def half_written(path: Path, kind: str) -> "subprocess.Popen[str]":
+    """Start writing a file, and return once it has content."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", KILLED, path.name, kind],
+        cwd=path.parent,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdout is not None
+    child.stdout.readline()
+    return child
+
+
+@pytest.mark.parametrize(("kind", "hidden"), [("nameless", 0), ("named", 1)])
+def test_a_backup_that_is_killed_leaves_no_keys_behind(
+    home: Home, pool: Path, tmp_path: Path, kind: str, hidden: int
+) -> None:
+    folder = tmp_path / "backups"
+    folder.mkdir()
+    killed, working = half_written(folder / "a.zip", kind), half_written(folder / "b.zip", kind)
+    assert len(list(folder.iterdir())) == 2 * hidden
+    killed.communicate("k")
+    assert killed.returncode == -signal.SIGKILL
+    assert len(list(folder.iterdir())) == 2 * hidden
+    save(home, pool, folder / "c.zip", quiet)
+    assert len(list(folder.glob(".*"))) == hidden, "the one that still works keeps its file"
+    working.communicate("g")
+    assert working.returncode == 0
+    assert sorted(path.name for path in folder.iterdir()) == ["b.zip", "c.zip"]
+    assert (folder / "b.zip").read_bytes() == b"a key"

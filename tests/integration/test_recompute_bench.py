@@ -21,6 +21,7 @@ from gpupool.core.processes import identify
 from gpupool.devices.recovery.cards import CPU_AS_CARD
 from gpupool.recompute.bench.device import Device, DeviceFailedError
 from gpupool.recompute.bench.questions import known_question
+from gpupool.recompute.server import settings
 from gpupool.recompute.server.staffing import WorkerPlan, cpu_worker
 
 ENGINES = "bench_engines"
@@ -266,3 +267,18 @@ def test_what_was_measured_is_told_though_the_chart_cannot_be_written(
     assert isinstance(result.exception, EnvironmentProblemError)
     assert "cannot be written" in result.exception.message
     assert [one["level"] for one in json.loads(result.stdout)["measured"]] == [1]
+
+
+@pytest.mark.parametrize(
+    ("flag", "ours", "original", "wanted"),
+    [(None, "3", "2", 3), (1, "3", "2", 1), (None, None, "2", 2), (None, "0", "2", 8), (None, None, None, 8)],
+)
+def test_threads_are_counted_as_the_server_counts_them(
+    monkeypatch: pytest.MonkeyPatch, flag: int | None, ours: str | None, original: str | None, wanted: int
+) -> None:
+    monkeypatch.setattr(settings, "usable_cores", lambda: 8)
+    for name, value in {"GPUPOOL_RECOMPUTE_THREADS": ours, "CHIAPOS_MAX_CORES": original}.items():
+        if value is not None:
+            monkeypatch.setenv(name, value)
+    options = recompute_flags.DeviceOptions(threads=flag, cuda_devices=0, opencl_devices=0)
+    assert [plan.threads for plan in options.staff().plans] == [wanted]

@@ -90,11 +90,13 @@ async def test_the_database_never_holds_a_secret_in_clear(tmp_path: Path) -> Non
     assert "pool.db" in found
     assert not any(found.values()), found
     await store.close()
-    stranger = await open_store(path, seal=Seal(bytes(64)))
-    async with stranger.read() as view:
-        with pytest.raises(StorageError, match="sealing key"):
-            await view.workloads()
-    await stranger.close()
+    before = path.read_bytes()
+    with pytest.raises(
+        StorageError, match="HF_TOKEN cannot be opened with this pool's sealing key"
+    ) as caught:
+        await open_store(path, seal=Seal(bytes(64)))
+    assert "keys/seal.key of the state folder that this database belongs to" in caught.value.remedy
+    assert path.read_bytes() == before
 
 
 async def test_what_an_earlier_version_kept_in_clear_is_sealed_at_the_next_start(tmp_path: Path) -> None:

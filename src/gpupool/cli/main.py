@@ -35,7 +35,7 @@ from gpupool.cli import (
 from gpupool.cli.invocation import as_typed
 from gpupool.cli.up import command as up
 from gpupool.core.errors import GpupoolError, InvalidInputError
-from gpupool.core.standard_streams import open_missing
+from gpupool.core.standard_streams import open_missing, put_failures_in_words
 
 app = typer.Typer(
     name="gpupool",
@@ -107,11 +107,19 @@ def _is_text(given: str) -> bool:
     return True
 
 
+def _run() -> None:
+    try:
+        app(prog_name="gpupool")
+    finally:
+        sys.stdout.flush()
+
+
 def main() -> None:
     """Run the command line; print a fault as what happened and what to do next, and exit with its code."""
     open_missing()
+    put_failures_in_words()
     try:
-        app(prog_name="gpupool")
+        _run()
     except GpupoolError as error:
         told = f"Error [{error.code}]: {error.message}\n  What to do: {error.remedy}"
         typer.echo(as_typed(told), err=True)

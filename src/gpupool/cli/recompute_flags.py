@@ -12,7 +12,9 @@ import typer
 
 if TYPE_CHECKING:
     from gpupool.devices.recovery.choosing import Maker
+    from gpupool.recompute.server.settings import RecomputeServerSettings
     from gpupool.recompute.server.staffing import WorkerPlan
+    from gpupool.recompute.variables import ChiaposVariables
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,6 @@ class DeviceOptions:
         Looks for cards, which may take seconds. Raises InvalidInputError where an index names no card.
         """
         from gpupool.recompute.server.banner import processor_name
-        from gpupool.recompute.server.capacity import ThreadCount, usable_cores
         from gpupool.recompute.server.cards import CardChoices, find_cards, notices, use_cards
         from gpupool.recompute.server.staffing import card_workers, cpu_worker
         from gpupool.recompute.variables import ChiaposVariables
@@ -74,9 +75,9 @@ class DeviceOptions:
         choices = CardChoices.of(
             variables, self.cuda_devices, self.opencl_devices, self.cuda or [], self.opencl or []
         )
+        given = {} if self.threads is None else {"recompute_threads": self.threads}
+        threads = _server_settings(given, variables).threads.used
         found = find_cards(choices)
-        asked = variables.max_cores if self.threads is None else self.threads
-        threads = ThreadCount(asked, usable_cores()).used
         plans = [cpu_worker(processor_name(), threads), *card_workers(use_cards(choices, found))]
         return Staff(plans, notices(choices, found), dict(found.faults))
 
@@ -123,14 +124,9 @@ def start(listen: ListenOptions, **given: object) -> None:
 
     A flag counts more than a ``GPUPOOL_*`` variable, and that more than a ``CHIAPOS_*`` one.
     """
-    from pydantic import ValidationError
-
-    from gpupool.contracts.problems import describe
-    from gpupool.core.errors import InvalidInputError
     from gpupool.core.standard_streams import outlive_failures
     from gpupool.recompute.server.cards import CardChoices
     from gpupool.recompute.server.main import run
-    from gpupool.recompute.server.settings import RecomputeServerSettings
     from gpupool.recompute.variables import ChiaposVariables
 
     variables = ChiaposVariables.from_environment()
@@ -138,18 +134,28 @@ def start(listen: ListenOptions, **given: object) -> None:
         variables, listen.cuda_devices, listen.opencl_devices, listen.cuda or [], listen.opencl or []
     )
     flags = {key: value for key, value in {**listen.settings(), **given}.items() if value is not None}
+    settings = _server_settings(flags, variables)
+    outlive_failures()
+    run(settings, choices)
+
+
+def _server_settings(flags: Mapping[str, object], variables: "ChiaposVariables") -> "RecomputeServerSettings":
+    """Return what flags, ``GPUPOOL_*`` and ``CHIAPOS_*`` variables say, the first counting most."""
+    from pydantic import ValidationError
+
+    from gpupool.contracts.problems import describe
+    from gpupool.core.errors import InvalidInputError
+    from gpupool.recompute.server.settings import RecomputeServerSettings
+
     try:
         settings = RecomputeServerSettings.model_validate(flags)
-        if "recompute_threads" not in settings.model_fields_set:
-            settings = RecomputeServerSettings.model_validate(
-                {**flags, "recompute_threads": variables.max_cores}
-            )
+        if "recompute_threads" in settings.model_fields_set:
+            return settings
+        return RecomputeServerSettings.model_validate({**flags, "recompute_threads": variables.max_cores})
     except ValidationError as error:
         raise InvalidInputError(
             f"The recompute server's settings are not valid: {describe(error)}."
         ) from error
-    outlive_failures()
-    run(settings, choices)
 
 
 def start_external(

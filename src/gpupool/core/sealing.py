@@ -74,6 +74,6 @@ class Seal:
         except (InvalidTag, ValueError, binascii.Error) as error:
             raise StorageError(
                 f"The stored value of {name} cannot be opened with this pool's sealing key.",
-                remedy="Restore keys/seal.key of the state folder that this database belongs to. Where it is lost for"
-                " good, move the folder data away and deploy everything anew.",
+                remedy="Copy keys/seal.key of the state folder that this database belongs to over this one's. Where it"
+                " is lost for good, start with an empty database and deploy everything anew.",
             ) from error

@@ -1,4 +1,4 @@
-"""Standard output and error of processes that serve: a log that cannot be written is no reason to stop serving.
+"""Standard output and error. A command says in words that its output cannot be written; what serves goes on serving.
 
 The disk under a log runs full or hangs, whoever reads a pipe leaves or stops reading, a terminal is paused, a service
 starts with its streams closed. Lines are lost then, and nothing else. A closed stream matters also because its number
@@ -12,6 +12,8 @@ import sys
 import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, TextIO
+
+from gpupool.core.errors import EnvironmentProblemError
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -73,6 +75,29 @@ class _Outlet:
         self._thread.join(_END_SECONDS)
 
 
+class _Wordy(io.FileIO):
+    """A file that says in words, once, that it cannot be written; a reader who has left is the command's affair."""
+
+    _told = False
+
+    def write(self, data: "ReadableBuffer", /) -> int:
+        """Write; EnvironmentProblemError at the first failure, and nothing at all after it."""
+        size = memoryview(data).nbytes
+        # Nothing is what others write to try what kind of stream this is.
+        if self._told or not size:
+            return size
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            self._told = True
+            raise EnvironmentProblemError(
+                f"Standard output cannot be written: {error.strerror}.",
+                remedy="Send it to a disk that has room, or to a program that reads it.",
+            ) from error
+
+
 _outlets: Final[dict[str, _Outlet]] = {}
 
 
@@ -85,6 +110,20 @@ def open_missing() -> None:
             # The lowest number that is free is this one, since those below it are open by now.
             os.set_inheritable(os.open(os.devnull, mode), True)
             setattr(sys, name, os.fdopen(number, "r" if mode == os.O_RDONLY else "w", closefd=False))
+
+
+def put_failures_in_words() -> None:
+    """From now on standard output that cannot be written raises EnvironmentProblemError, once."""
+    stream = sys.stdout
+    if stream is sys.__stdout__ and isinstance(stream, io.TextIOWrapper):
+        raw = _Wordy(stream.fileno(), "w", closefd=False)
+        sys.stdout = io.TextIOWrapper(
+            raw if stream.write_through else io.BufferedWriter(raw),
+            stream.encoding,
+            stream.errors,
+            line_buffering=stream.line_buffering,
+            write_through=stream.write_through,
+        )
 
 
 def outlive_failures() -> None:

@@ -70,10 +70,11 @@ async def open_store(
 ) -> Store:
     """Open a migrated database; a writer waits ``busy_seconds`` for another process's lock.
 
-    ``seal``: seals the environment of workloads; left out, it is kept as it is. ``alone``: refuse where another process
-    has opened it so; a file is guarded by the lock of its state folder instead.
+    ``seal``: seals the environment of workloads, and must open what is sealed already; left out, it is kept as it is.
+    ``alone``: refuse where another process has opened it so; a file is guarded by the lock of its state folder instead.
 
-    Raises StorageError, saying what to do, when it is missing, damaged, out of reach, or of another schema.
+    Raises StorageError, saying what to do, when it is missing, damaged, out of reach, of another schema, or sealed
+    with another key.
     """
     database = await open_database(where, busy_seconds=busy_seconds, alone=alone)
     store = SqlStore(database, seal=seal)
@@ -84,6 +85,9 @@ async def open_store(
             async with store.write():
                 pass
         if seal is not None:
+            # Before anything is served: with another key every list would fail, and new work be sealed with it.
+            async with store.read() as view:
+                await view.workloads()
             await store.seal_clear()
     except BaseException:
         await store.close()

@@ -19,13 +19,16 @@ Told = Callable[[str, int], None]
 def bring_back(home: Home, where: Where, file: Path, told: Told) -> dict[str, Any]:
     """Restore a backup and return what came back.
 
-    Raises ConflictError where a pool or another key is there already, StorageError where backup or database is unfit;
-    nothing is changed then.
+    Raises ConflictError where a pool, another key or other alerts are there already, StorageError where backup or
+    database is unfit; nothing is changed then.
     """
     with reading(file) as archive:
-        _refuse_other_keys(home, archive.keys)
+        files = {home.keys / name: content for name, content in archive.keys.items()}
+        if archive.alerts is not None:
+            files[home.alerts] = archive.alerts
+        _refuse_others(files)
         # Keys first: a database without them could not be read, should the power fail in between.
-        with _written(home, archive.keys):
+        with _written(files):
             load(archive, where, told)
         return {
             "file": str(file),
@@ -56,23 +59,22 @@ def load(archive: Archive, where: Where, told: Told) -> None:
     load_file(archive, where, told)
 
 
-def _refuse_other_keys(home: Home, keys: Mapping[str, bytes]) -> None:
-    for name, content in keys.items():
-        path = home.keys / name
+def _refuse_others(files: Mapping[Path, bytes]) -> None:
+    for path, content in files.items():
         if path.exists() and path.read_bytes() != content:
             raise ConflictError(
-                f"{path} is another key than the backup's. Nothing was changed.",
-                remedy="Restore into another state folder (GPUPOOL_HOME), or move this folder of keys away.",
+                f"{path} is another than the backup's. Nothing was changed.",
+                remedy="Restore into another state folder (GPUPOOL_HOME), or move this file away.",
             )
 
 
 @contextmanager
-def _written(home: Home, keys: Mapping[str, bytes]) -> Iterator[None]:
-    """Write the keys that are missing, and take them back where the block fails."""
-    new = [home.keys / name for name in keys if not (home.keys / name).exists()]
+def _written(files: Mapping[Path, bytes]) -> Iterator[None]:
+    """Write the files that are missing, and take them back where the block fails."""
+    new = [path for path in files if not path.exists()]
     try:
         for path in new:
-            write_private(path, keys[path.name])
+            write_private(path, files[path])
         yield
     except BaseException:
         for path in new:

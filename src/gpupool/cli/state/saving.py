@@ -1,4 +1,4 @@
-"""Saving: database and keys into one file."""
+"""Saving: database, keys and whom to alert into one file."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from gpupool.core.errors import NotFoundError
-from gpupool.core.home import Home
+from gpupool.core.files import read_json
+from gpupool.core.home import MOVED, Home
 from gpupool.store.backup.archive import ArchiveWriter, writing
 from gpupool.store.backup.dumping import dump
 from gpupool.store.open import Where, open_database
+from gpupool.store.postgres_url import VARIABLE
 
 Told = Callable[[str, int], None]
 
@@ -17,9 +19,7 @@ Told = Callable[[str, int], None]
 def save(home: Home, where: Where, file: Path, told: Told) -> dict[str, Any]:
     """Write a backup and return what it holds; NotFoundError where there is no pool, StorageError as `open_database`."""
     if isinstance(where, Path) and not where.exists():
-        raise NotFoundError(
-            f"There is no pool in {home.root}.", remedy="Name its state folder with GPUPOOL_HOME."
-        )
+        raise no_pool(home)
     rows: dict[str, int] = {}
 
     def counted(table: str, number: int) -> None:
@@ -29,6 +29,8 @@ def save(home: Home, where: Where, file: Path, told: Told) -> dict[str, Any]:
     with writing(file) as archive:
         # The keys first: a workload that is sealed meanwhile is so with a key that is there already.
         keys = _add_keys(home, archive)
+        if home.alerts.is_file():
+            archive.alerts(home.alerts.read_bytes())
         asyncio.run(_dump(where, archive, counted))
     return {
         "file": str(file),
@@ -38,6 +40,19 @@ def save(home: Home, where: Where, file: Path, told: Told) -> dict[str, Any]:
         "keys": keys,
         "bytes": file.stat().st_size,
     }
+
+
+def no_pool(home: Home) -> NotFoundError:
+    """Return the error for a state folder without a database file: it says where the state has gone, if it has."""
+    moved = read_json(home.moved) or {}
+    if moved.get("state") == MOVED:
+        return NotFoundError(
+            f"The state of the pool in {home.root} has moved to {moved.get('to')}, at {moved.get('at')}.",
+            remedy=f"Set {VARIABLE} to it, with its password where it has one; there is nothing left to move.",
+        )
+    return NotFoundError(
+        f"There is no pool in {home.root}.", remedy="Name its state folder with GPUPOOL_HOME."
+    )
 
 
 async def _dump(where: Where, archive: ArchiveWriter, told: Told) -> None:

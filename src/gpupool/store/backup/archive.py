@@ -1,4 +1,4 @@
-"""The file of a backup: a ZIP with ``tables/NAME.jsonl``, ``keys/NAME``, and a manifest that is written last.
+"""The file of a backup: a ZIP with ``tables/NAME.jsonl``, ``keys/NAME``, ``alerts.yaml``, and last a manifest.
 
 Every part is checked against its sum in the manifest before anything is restored, so that a cut or damaged file is
 refused whole.
@@ -6,9 +6,7 @@ refused whole.
 
 import hashlib
 import json
-import os
 import re
-import secrets
 import zipfile
 import zlib
 from collections.abc import AsyncIterable, Iterator, Mapping
@@ -19,13 +17,14 @@ from typing import IO, Any, Final
 
 from gpupool import __version__
 from gpupool.core.errors import EnvironmentProblemError, StorageError
-from gpupool.core.files import sync_folder
+from gpupool.store.backup.appearing import appearing
 
 FORMAT: Final = 1
 _MANIFEST: Final = "manifest.json"
 _MOST_LINE: Final = 64 * 2**20
+_ALERTS: Final = "alerts.yaml"
 _MOST_SMALL: Final = 1 << 20
-"""Bytes of a manifest or a key."""
+"""Bytes of a manifest, a key or the alerts."""
 _KEY_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _CHUNK: Final = 1 << 20
 
@@ -53,8 +52,15 @@ class ArchiveWriter:
 
     def key(self, name: str, content: bytes) -> None:
         """Write a key."""
-        self._file.writestr(f"keys/{name}", content)
-        self._sums[f"keys/{name}"] = hashlib.sha256(content).hexdigest()
+        self._small(f"keys/{name}", content)
+
+    def alerts(self, content: bytes) -> None:
+        """Write whom to tell when something dies."""
+        self._small(_ALERTS, content)
+
+    def _small(self, name: str, content: bytes) -> None:
+        self._file.writestr(name, content)
+        self._sums[name] = hashlib.sha256(content).hexdigest()
 
     def finish(self, revision: str) -> None:
         """Write the manifest, after which the backup is whole."""
@@ -77,20 +83,12 @@ def writing(path: Path) -> Iterator[ArchiveWriter]:
     """
     if path.exists():
         raise EnvironmentProblemError(f"{path} is there already.", remedy="Give a name that is free.")
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
     try:
-        descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            with os.fdopen(descriptor, "w+b") as file:
-                with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
-                    yield ArchiveWriter(archive)
-                file.flush()
-                os.fsync(file.fileno())
-            # A link fails where a file of this name has come meanwhile; a rename would replace it.
-            os.link(temporary, path)
-            sync_folder(path.parent)
-        finally:
-            temporary.unlink(missing_ok=True)
+        with (
+            appearing(path) as file,
+            zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive,
+        ):
+            yield ArchiveWriter(archive)
     except OSError as error:
         raise EnvironmentProblemError(
             f"The backup {path} cannot be written: {error.strerror}.",
@@ -125,6 +123,8 @@ class Archive:
             raise _damaged(path, "a key has a name that no key has")
         self.keys: dict[str, bytes] = {name: self._small(f"keys/{name}") for name in names}
         """Content by name."""
+        self.alerts = self._small(_ALERTS) if _ALERTS in manifest["sha256"] else None
+        """Whom to tell when something dies, as its file says it; None where there was no such file."""
 
     def table(self, name: str) -> Iterator[dict[str, Any]]:
         """Yield the rows of a table."""
