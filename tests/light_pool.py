@@ -260,10 +260,13 @@ class LightPool:
         running = sorted(process.pid for process in self.processes())
         if running != leaders:
             troubles.append(f"processes {running}, recorded {leaders}")
-        journal = json.loads((self.home.agent / "journal.json").read_text())
-        if set(journal["wanted"]) != ids:
-            troubles.append(f"the journal wants {sorted(journal['wanted'])}, live {sorted(ids)}")
+        if self.journaled() != ids:
+            troubles.append(f"the journal wants {sorted(self.journaled())}, live {sorted(ids)}")
         return troubles + self._disk_troubles() + await self._event_troubles()
+
+    def journaled(self) -> set[str]:
+        """Return the placements that the agent's journal wants."""
+        return set(json.loads((self.home.agent / "journal.json").read_text())["wanted"])
 
     def queued_commands(self) -> int:
         """Return how many commands no node has acknowledged."""
@@ -281,8 +284,11 @@ class LightPool:
         while page := await self.get(f"/v1/events?after={after}&limit=1000"):
             numbers += [event["seq"] for event in page]
             after = numbers[-1]
-        whole = numbers == list(range(1, len(numbers) + 1))
-        return [] if whole else [f"the events have gaps: {numbers}"]
+        return [] if self.in_order(numbers) else [f"the events are not in order, or have gaps: {numbers}"]
+
+    def in_order(self, numbers: list[int]) -> bool:
+        """Tell whether the events' numbers are as the database gives them: one after the other, without a gap."""
+        return numbers == list(range(1, len(numbers) + 1))
 
     def record(self, role: str) -> ProcessRecord | None:
         """Return a process record."""

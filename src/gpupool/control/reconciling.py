@@ -15,7 +15,7 @@ from gpupool.control.planning import Drain, Explain, Place, next_step
 from gpupool.control.pool import Change, Pool
 from gpupool.control.recording import drain, move_node
 from gpupool.control.snapshot import load_snapshot
-from gpupool.core.errors import ConflictError
+from gpupool.core.errors import ConflictError, StorageError
 from gpupool.core.ids import new_id
 from gpupool.fleet.claims import Claim, ClaimMode
 from gpupool.fleet.devices import DeviceKind
@@ -197,7 +197,10 @@ class Tireless(Protocol):
 
 
 async def supervise(worker: Tireless) -> None:
-    """Keep the reconciler, or another one, working: log what it dies of and start it again after a pause."""
+    """Keep the reconciler, or another one, working: log what it dies of and start it again after a pause.
+
+    That the database cannot be reached is no fault of the worker's, and needs no traceback to be understood.
+    """
     while True:
         task = asyncio.create_task(worker.run())
         try:
@@ -207,5 +210,10 @@ async def supervise(worker: Tireless) -> None:
         error = task.exception()
         if error is None:
             return
-        _LOG.error("worker.died", worker=type(worker).__name__, exc_info=error)
+        if isinstance(error, StorageError):
+            _LOG.warning(
+                "worker.waits", worker=type(worker).__name__, error=error.message, remedy=error.remedy
+            )
+        else:
+            _LOG.error("worker.died", worker=type(worker).__name__, exc_info=error)
         await asyncio.sleep(_RESTART_PAUSE)
