@@ -116,6 +116,14 @@ class LightPool:
         if self._client is not None:
             await self._client.aclose()
 
+    def move_to(self, host: str) -> None:
+        """Ask control at another address of this machine, where it is told to listen."""
+        assert self._client is not None
+        self.url = f"http://{host}:{self.port}"
+        self._client.base_url = httpx.URL(self.url)
+        for member in (self.control, self.agent):
+            member.env |= {"GPUPOOL_CONTROL_URL": self.url}
+
     async def start(self) -> None:
         """Start both and return when the node is ready."""
         self.agent.process = None
