@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "tests")]
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "tests")]
 
-from control import Caller, cpu_seconds, resident_mib  # noqa: E402
-from fleet_parts.agents import REPORTS, key_of, node_id  # noqa: E402
-from fleet_parts.filling import fill  # noqa: E402
+from benchmarks.control import Caller, cpu_seconds, resident_mib  # noqa: E402
+from benchmarks.fleet_parts.agents import REPORTS, key_of, node_id  # noqa: E402
+from benchmarks.fleet_parts.filling import fill  # noqa: E402
 
 from gpupool.core.ids import new_id  # noqa: E402
 from gpupool.core.records import ProcessRecord  # noqa: E402
@@ -125,12 +125,12 @@ async def agents(port: int, given: argparse.Namespace) -> AsyncIterator[Agents]:
         sys.executable,
         "-P",
         "-m",
-        "fleet_parts.agents",
+        "benchmarks.fleet_parts.agents",
         *map(str, words),
         *(["--telemetry"] if given.telemetry else []),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": str(HERE)},
+        env=os.environ | {"PYTHONPATH": str(HERE.parent)},
         limit=2**24,
     )
     try:
@@ -187,9 +187,9 @@ async def follow(control: Control, tries: int) -> dict[str, list[float]]:
 async def floor(seconds: float) -> float:
     """Return the microseconds of processor time that one signed report costs the barest of servers."""
     process = subprocess.Popen(  # noqa: ASYNC220 - as above
-        [sys.executable, "-P", "-m", "fleet_parts.floor"],
+        [sys.executable, "-P", "-m", "benchmarks.fleet_parts.floor"],
         stdout=subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": str(HERE)},
+        env=os.environ | {"PYTHONPATH": str(HERE.parent)},
     )
     try:
         assert process.stdout is not None

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from fleet_parts.agents import TELEMETRY_SHARE, device, key_of, node_id
+from benchmarks.fleet_parts.agents import TELEMETRY_SHARE, device, key_of, node_id
 from sqlalchemy import Table, insert
 
 from gpupool.fleet.devices import Device, DeviceKind

@@ -1,10 +1,9 @@
 """The least that taking a signed report can cost: uvicorn, and a handler that checks the signature and nothing else."""
 
 import socket
-import sys
 
 import uvicorn
-from fleet_parts.agents import REPORTS, key_of
+from benchmarks.fleet_parts.agents import REPORTS, key_of
 
 from gpupool.core.keys import (
     HEADER_NONCE,
@@ -45,4 +44,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -11,6 +11,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Coroutine
 from contextlib import suppress
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,7 +32,7 @@ from gpupool.control.joining import forget_sessions, join
 from gpupool.control.pool import Pool
 from gpupool.control.reconciling import Reconciler
 from gpupool.control.reporting import take_report
-from gpupool.control.snapshot import Snapshot
+from gpupool.control.snapshot import Snapshot, load_snapshot
 from gpupool.control.wanting import delete, deploy, scale
 from gpupool.core.clock import FakeClock
 from gpupool.core.errors import NodeRemovedError
@@ -148,8 +149,24 @@ class PoolMachine(RuleBasedStateMachine):
         except CrashError:
             await self._restart_control()
         else:
-            self._check_counts(await self.pool.snapshot())
+            snapshot = await self.pool.snapshot()
+            self._check_counts(snapshot)
+            await self._check_view(snapshot)
         self.store.crash_in = None
+
+    async def _check_view(self, snapshot: Snapshot) -> None:
+        """What was kept up to date from change to change is what the store holds."""
+        async with self.store.read() as reader:
+            stored = await load_snapshot(reader, snapshot.leaving)
+        # A sign of life alone is news to nobody.
+        seen = {node.id: node.seen_at for node in stored.nodes.values()}
+        nodes = {name: replace(node, seen_at=seen[name]) for name, node in snapshot.nodes.items()}
+        assert list(nodes) == list(stored.nodes)
+        assert list(snapshot.workloads) == list(stored.workloads)
+        shown = replace(
+            snapshot, nodes=nodes, claims={name: list(held) for name, held in snapshot.claims.items()}
+        )
+        assert shown == stored
 
     @rule(seconds=st.sampled_from((1, 6, 25)))
     def wait(self, seconds: int) -> None:

@@ -7,7 +7,7 @@ whether a change was kept (the connection broke at its commit), or another contr
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -26,7 +26,7 @@ from gpupool.core.clock import Clock
 from gpupool.core.errors import StorageError
 from gpupool.core.ids import new_id
 from gpupool.fleet.events import Event
-from gpupool.fleet.ports.store import Store, Writer
+from gpupool.fleet.ports.store import Store, Writer, Written
 from gpupool.scheduling.cheapest import CheapestFit
 from gpupool.scheduling.port import Strategy
 
@@ -43,26 +43,51 @@ class Change:
     by: str | None = None
     """Who asked for it, as its events say; None where nobody did and the pool acts by itself."""
     last_seq: int | None = None
-    kinds: list[str] = field(default_factory=list)
-    """Kinds of its events, which name its fail points."""
+    events: list[Event] = field(default_factory=list)
+    """Written together as its last part; their kinds name its fail points."""
     woken: set[str] = field(default_factory=set)
 
     async def emit(self, kind: str, subject: str, **data: Fact) -> None:
-        """Write an event."""
+        """Write an event, at the end of the transaction."""
         if self.by is not None:
             data = {**data, "by": self.by}
-        self.kinds.append(kind)
-        self.last_seq = await self.writer.emit(Event(kind=kind, subject=subject, at=self.at, data=data))
+        self.events.append(Event(kind=kind, subject=subject, at=self.at, data=data))
+
+    async def finish(self) -> None:
+        """Write the events: the last thing before the commit."""
+        if self.events:
+            self.last_seq = await self.writer.emit_all(self.events)
 
     def reach(self, side: Literal["before", "after"]) -> None:
         """Pass the fail points on one side of its commit."""
-        for kind in self.kinds or ["quiet"]:
+        for kind in [event.kind for event in self.events] or ["quiet"]:
             failpoints.reach(f"control.{kind}.{side}")
 
     async def command(self, node_id: str, kind: str, payload: Mapping[str, Any]) -> None:
         """Queue a command; the node's stream is woken after the commit."""
         await self.writer.add_command(node_id, kind, payload)
         self.woken.add(node_id)
+
+
+@dataclass(frozen=True, slots=True)
+class _Own:
+    """What a change of this process has put."""
+
+    count: int
+    """`Changes.count` after it."""
+    seq: int
+    """Of its last event; 0 where it had none."""
+    events: int
+    written: Written
+
+
+def _joined(seq: int, changes: Iterable[_Own]) -> int | None:
+    """Return the seq after changes that follow on ``seq``; None where events of others came in between."""
+    for change in changes:
+        if change.events and change.seq != seq + change.events:
+            return None
+        seq += change.events
+    return seq
 
 
 class Pool:
@@ -100,50 +125,84 @@ class Pool:
         self.store_trouble: str | None = None
         """Why the last change could not be kept; None where it was."""
         self._snapshot: tuple[int, Snapshot] | None = None
+        self._own: list[_Own] = []
+        """Own changes since the snapshot, in the order of their commits."""
+        self._committing = 0
         self._loading = asyncio.Lock()
 
     @asynccontextmanager
     async def change(self, by: str | None = None) -> AsyncIterator[Change]:
         """Open a transaction; after its commit wake the waiters, if anything was recorded. ``by``: who asks for it."""
-        uncertain = False
+        uncertain, woken = False, set[str]()
         try:
             async with self.store.write() as writer:
-                change = Change(writer, self.clock.now(), by)
+                change = Change(writer, self.clock.now(), by, woken=woken)
                 yield change
+                await change.finish()
                 change.reach("before")
                 uncertain = True
+                self._committing += 1
             uncertain = False
+            self._committing -= 1
         except StorageError as error:
             self.store_trouble = error.message
             uncertain = True
             raise
         finally:
             if uncertain:
+                self._committing = 0
+                self._own.clear()
                 self.changes.announce()
+                self._wake(woken)
         self.store_trouble = None
         change.reach("after")
         if change.last_seq is not None or change.woken:
             self.changes.announce(change.last_seq)
-            for node_id in change.woken:
-                self.links.wake(node_id)
+        own = _Own(self.changes.count, change.last_seq or 0, len(change.events), change.writer.written)
+        self._own.append(own)
+        self._wake(woken)
+
+    def _wake(self, node_ids: Iterable[str]) -> None:
+        for node_id in node_ids:
+            self.links.wake(node_id)
 
     async def snapshot(self) -> Snapshot:
-        """Return the whole state as last committed; read from the store once a change."""
-        cached = self._snapshot
-        if cached is not None and cached[0] == self.changes.count:
-            return cached[1]
+        """Return the whole state as last committed; read from the store only where others may have changed it."""
+        known = self._up_to_date()
+        if known is not None:
+            return known
         async with self._loading:
-            cached = self._snapshot
-            if cached is not None and cached[0] == self.changes.count:
-                return cached[1]
+            known = self._up_to_date()
+            if known is not None:
+                return known
             count = self.changes.count
+            self._own.clear()
             async with self.store.read() as reader:
                 snapshot = await load_snapshot(reader, self.links.leaving())
             self._snapshot = (count, snapshot)
-            if snapshot.seq > self.changes.seq:
+            if snapshot.seq > self.changes.seq and not self._committing:
                 # Kept without our knowing; followers wait for this number.
                 self.changes.announce(snapshot.seq)
             return snapshot
+
+    def _up_to_date(self) -> Snapshot | None:
+        """Return the snapshot with what was put since; None where there is none, or not all of that is known."""
+        if self._snapshot is None:
+            return None
+        count, snapshot = self._snapshot
+        if count == self.changes.count:
+            return snapshot
+        if not {one.count for one in self._own}.issuperset(range(count + 1, self.changes.count + 1)):
+            return None
+        # What was on its way while the snapshot was read may be in it already.
+        news = [one for one in self._own if not 0 < one.seq <= snapshot.seq]
+        seq = _joined(snapshot.seq, news)
+        if seq is None:
+            return None
+        self._own.clear()
+        snapshot = snapshot.after([one.written for one in news], seq, self.links.leaving())
+        self._snapshot = (self.changes.count, snapshot)
+        return snapshot
 
     def forget_node(self, node_id: str) -> None:
         """Forget what is kept in memory of a node that was removed: its key, its link, that it is waited for."""

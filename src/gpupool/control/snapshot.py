@@ -5,17 +5,19 @@ disagree about the same revision.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from gpupool.fleet.claims import Claim
 from gpupool.fleet.devices import Device
 from gpupool.fleet.nodes import Node
 from gpupool.fleet.placements import Placement
-from gpupool.fleet.ports.store import Reader
+from gpupool.fleet.ports.store import Reader, Written
 from gpupool.fleet.workloads import Workload
 from gpupool.scheduling.port import Candidate, FleetView
 
+T = TypeVar("T")
 _EVERY_LIVE = 1_000_000
 RECENT_FINAL = 1000
 """Final placements that a snapshot holds; older ones are found by id only."""
@@ -73,6 +75,35 @@ class Snapshot:
         found = self.nodes.get(name_or_id)
         return found or next((node for node in self.members() if node.name == name_or_id), None)
 
+    def after(self, written: Sequence[Written], seq: int, leaving: frozenset[str]) -> "Snapshot":
+        """Return the state after some transactions, in the order of their commits."""
+        nodes, workloads = dict(self.nodes), dict(self.workloads)
+        devices, claims = _Devices(self.devices), dict(self.claims)
+        placements: dict[str, Placement] = {}
+        for one in written:
+            nodes |= one.nodes
+            workloads |= one.workloads
+            placements |= one.placements
+            devices.put(one.devices.values())
+            for claim in one.claims:
+                held = claims.get(claim.placement_id, ())
+                claims[claim.placement_id] = [*(old for old in held if old != claim), claim]
+            for placement in one.placements.values():
+                if not placement.live:
+                    claims.pop(placement.id, None)
+        return Snapshot(
+            seq=seq,
+            nodes=_ordered(nodes, self.nodes, key=lambda node: (node.joined_at, node.id)),
+            devices=devices.by_node,
+            workloads=_ordered(
+                workloads, self.workloads, key=lambda workload: (workload.created_at, workload.id)
+            ),
+            live=_merged(self.live, placements, live=True),
+            final=_merged(self.final, placements, live=False)[:RECENT_FINAL],
+            claims=claims,
+            leaving=leaving,
+        )
+
     def fleet(self, without: Collection[str] = ()) -> FleetView:
         """Return what a strategy sees, as if the placements ``without`` were gone."""
         # A card may have moved to another machine while a placement of the old one still holds it.
@@ -97,6 +128,52 @@ class Snapshot:
                 for node in self.members()
             )
         )
+
+
+class _Devices:
+    """Devices by node, each in the order of its index; one that moves leaves its old node."""
+
+    def __init__(self, before: Mapping[str, Sequence[Device]]) -> None:
+        self.by_node = dict(before)
+        self._node_of: dict[str, str] | None = None
+
+    def put(self, devices: Collection[Device]) -> None:
+        if not devices:
+            return
+        if self._node_of is None:
+            self._node_of = {one.id: one.node_id for some in self.by_node.values() for one in some}
+        for device in devices:
+            self._drop(device.id)
+            here = [*self.by_node.get(device.node_id, ()), device]
+            self.by_node[device.node_id] = sorted(here, key=lambda one: (one.index, one.id))
+            self._node_of[device.id] = device.node_id
+
+    def _drop(self, device_id: str) -> None:
+        old = (self._node_of or {}).get(device_id)
+        if old is not None:
+            left = [one for one in self.by_node.pop(old, ()) if one.id != device_id]
+            if left:
+                self.by_node[old] = left
+
+
+def _ordered(now: dict[str, T], before: Mapping[str, T], key: Callable[[T], Any]) -> Mapping[str, T]:
+    """Return the records in the order of ``key``; what was there before is in order already."""
+    if len(now) == len(before):
+        return now
+    return {name: now[name] for name in sorted(now, key=lambda name: key(now[name]))}
+
+
+def _merged(before: Sequence[Placement], put: Mapping[str, Placement], *, live: bool) -> Sequence[Placement]:
+    """Return those of both that are live, or those that are final, newest first."""
+    if not put:
+        return before
+    known = {placement.id for placement in before}
+    kept = [put.get(placement.id, placement) for placement in before]
+    new = [placement for placement in put.values() if placement.id not in known]
+    merged = [placement for placement in [*kept, *new] if placement.live is live]
+    if any(placement.live is live for placement in new):
+        merged.sort(key=lambda placement: (placement.created_at, placement.id), reverse=True)
+    return merged
 
 
 async def load_snapshot(reader: Reader, leaving: frozenset[str] = frozenset()) -> Snapshot:

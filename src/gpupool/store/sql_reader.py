@@ -4,7 +4,7 @@ Statements are built once, when the module is loaded: building costs more than r
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
@@ -72,6 +72,15 @@ _JOIN_TOKEN: Final = select(JOIN_TOKENS).where(JOIN_TOKENS.c.digest == bindparam
 _API_TOKEN: Final = select(API_TOKENS).where(API_TOKENS.c.digest == bindparam("digest"))
 _API_TOKENS: Final = select(API_TOKENS).order_by(API_TOKENS.c.created_at, API_TOKENS.c.id)
 _JOIN_TOKENS: Final = select(JOIN_TOKENS).order_by(JOIN_TOKENS.c.created_at, JOIN_TOKENS.c.id)
+_SOME_NODES: Final = select(NODES).where(NODES.c.id.in_(bindparam("ids", expanding=True)))
+_DEVICE: Final = select(DEVICES).where(DEVICES.c.id == bindparam("id"))
+_DEVICES_ON: Final = select(DEVICES).where(DEVICES.c.node_id.in_(bindparam("ids", expanding=True)))
+_LIVE_ON: Final = select(PLACEMENTS).where(
+    PLACEMENTS.c.node_id.in_(bindparam("ids", expanding=True)), PLACEMENTS.c.live
+)
+_WITH_COMMANDS: Final = (
+    select(COMMANDS.c.node_id).where(COMMANDS.c.node_id.in_(bindparam("ids", expanding=True))).distinct()
+)
 _DEVICES: Final = select(DEVICES).order_by(DEVICES.c.node_id, DEVICES.c.position, DEVICES.c.id)
 _DEVICES_OF_NODE: Final = _DEVICES.where(DEVICES.c.node_id == bindparam("node_id"))
 _WORKLOAD: Final = select(WORKLOADS).where(WORKLOADS.c.id == bindparam("id"))
@@ -176,6 +185,27 @@ class SqlReader:
     async def nodes(self, *, removed: bool = False) -> Sequence[Node]:
         """Return the nodes, oldest first; with ``removed`` also those that are no longer part of the pool."""
         return await self._all(decode_node, _ALL_NODES if removed else _NODES)
+
+    async def some_nodes(self, node_ids: Collection[str]) -> Mapping[str, Node]:
+        """Return those of these nodes that are known, by id."""
+        found = await self._all(decode_node, _SOME_NODES, {"ids": list(node_ids)})
+        return {node.id: node for node in found}
+
+    async def device(self, device_id: str) -> Device | None:
+        """Return a device by id."""
+        return await self._one(decode_device, _DEVICE, {"id": device_id})
+
+    async def devices_on(self, node_ids: Collection[str]) -> Sequence[Device]:
+        """Return the devices, absent ones included, of these nodes."""
+        return await self._all(decode_device, _DEVICES_ON, {"ids": list(node_ids)})
+
+    async def live_on(self, node_ids: Collection[str]) -> Sequence[Placement]:
+        """Return the live placements on these nodes."""
+        return await self._all(decode_placement, _LIVE_ON, {"ids": list(node_ids)})
+
+    async def with_commands(self, node_ids: Collection[str]) -> frozenset[str]:
+        """Return those of these nodes that have unacknowledged commands."""
+        return frozenset(await self._all(decode_id, _WITH_COMMANDS, {"ids": list(node_ids)}))
 
     async def join_token(self, digest: str) -> JoinToken | None:
         """Return the join token with this digest."""

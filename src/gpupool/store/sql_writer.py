@@ -4,12 +4,12 @@ Every ``put_*`` looks at the stored row first: a writer that decided on an old v
 since. What a person or a program can cause is refused with the domain's own errors; see `store.faults` for the rest.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import Executable, bindparam, delete, insert, select, update
+from sqlalchemy import Executable, bindparam, delete, insert, update
 from sqlalchemy.engine import CursorResult
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -30,11 +30,22 @@ from gpupool.fleet.jobs import JOB_MACHINE, Job
 from gpupool.fleet.join_tokens import JoinToken
 from gpupool.fleet.nodes import NODE_MACHINE, Node
 from gpupool.fleet.placements import PLACEMENT_MACHINE, Placement
+from gpupool.fleet.ports.store import Written
 from gpupool.fleet.workloads import Workload
+from gpupool.store.bulk import (
+    EMIT_ALL,
+    LAST_PLACES,
+    NOTE_NODE,
+    REMEMBER,
+    SEEN,
+    event_row,
+    note_of,
+    pair,
+    parts,
+)
 from gpupool.store.claiming import TAKE
 from gpupool.store.codecs import (
     AnyRow,
-    decode_device,
     encode_alarm,
     encode_device,
     encode_job,
@@ -49,7 +60,6 @@ from gpupool.store.tables import (
     ALARMS,
     CLAIMS,
     COMMANDS,
-    DEVICES,
     EVENTS,
     JOIN_TOKENS,
     NODES,
@@ -62,7 +72,6 @@ T = TypeVar("T")
 KEPT_KEYS: Final = 10_000
 """Keys that `first_time` remembers per scope; the oldest are forgotten first."""
 
-_DEVICE: Final = select(DEVICES).where(DEVICES.c.id == bindparam("id"))
 _RELEASE: Final = delete(CLAIMS).where(CLAIMS.c.placement_id == bindparam("placement"))
 _EMIT: Final = insert(EVENTS).returning(EVENTS.c.seq)
 _NEXT_COMMAND: Final = (
@@ -94,6 +103,7 @@ class SqlWriter(SqlReader):
         self._upserts = upserts(dialect)
         self._refusal_ends_all = dialect == "postgresql"
         self._broken = False
+        self.written = Written()
 
     async def _execute(
         self, statement: Executable, parameters: Mapping[str, Any], conflict: str | None = None
@@ -138,6 +148,15 @@ class SqlWriter(SqlReader):
             NODE_MACHINE.check(stored.state, node.state, node.name)
         conflict = f"Another node has the name {node.name} or its key."
         await self._execute(self._upserts.put_node, encode_node(node), conflict)
+        self.written.nodes[node.id] = node
+
+    async def note_nodes(self, nodes: Sequence[Node]) -> None:
+        """Note state, session, boot and last sign of life of nodes that are known; nothing else of them is kept."""
+        for part in parts(nodes):
+            stored = await self.some_nodes([node.id for node in part])
+            noted = [_noted(stored[node.id], node) for node in part if node.id in stored]
+            await self._execute_many(NOTE_NODE, [note_of(node) for node in noted])
+            self.written.nodes |= {node.id: node for node in noted}
 
     async def put_join_token(self, token: JoinToken) -> None:
         """Insert or replace a join token."""
@@ -157,6 +176,7 @@ class SqlWriter(SqlReader):
         """Insert or replace a device; ConflictError when its node is not known."""
         conflict = f"The device {device.id} belongs to a node that is not known: {device.node_id}."
         await self._execute(self._upserts.put_device, encode_device(device), conflict)
+        self.written.devices[device.id] = device
 
     async def put_workload(self, workload: Workload) -> None:
         """Insert or replace a workload; ConflictError when another one, not deleted, has its name.
@@ -170,9 +190,9 @@ class SqlWriter(SqlReader):
         if stored is not None and workload.version < stored.version:
             raise ConflictError(f"The workload {stored.name} has moved on to version {stored.version}.")
         conflict = f"Another workload has the name {workload.name}."
-        await self._execute(
-            self._upserts.put_workload, encode_workload(self._sealing.close_workload(workload)), conflict
-        )
+        kept = self._sealing.close_workload(workload)
+        await self._execute(self._upserts.put_workload, encode_workload(kept), conflict)
+        self.written.workloads[workload.id] = self._sealing.open_workload(kept)
 
     async def put_placement(self, placement: Placement) -> None:
         """Insert or replace a placement; a final one gives its claims back in the same transaction."""
@@ -181,6 +201,7 @@ class SqlWriter(SqlReader):
             PLACEMENT_MACHINE.check(stored.state, placement.state, placement.id)
         conflict = f"The workload or the node of the placement {placement.id} is not known."
         await self._execute(self._upserts.put_placement, encode_placement(placement), conflict)
+        self.written.placements[placement.id] = placement
         if stored is not None and not placement.live:
             await self._execute(_RELEASE, {"placement": placement.id})
 
@@ -209,9 +230,10 @@ class SqlWriter(SqlReader):
         taken = await self._execute(TAKE[claim.mode], parameters)
         if taken.rowcount == 0:
             raise await self._why_refused(claim)
+        self.written.claims.append(claim)
 
     async def _why_refused(self, claim: Claim) -> ConflictError | NotFoundError:
-        device = await self._one(decode_device, _DEVICE, {"id": claim.device_id})
+        device = await self.device(claim.device_id)
         placement = await self.placement(claim.placement_id)
         if device is None:
             return NotFoundError(f"There is no device {claim.device_id}.")
@@ -249,8 +271,14 @@ class SqlWriter(SqlReader):
 
     async def emit(self, event: Event) -> int:
         """Append an event to the outbox and return its ``seq``."""
-        parameters = {"kind": event.kind, "subject": event.subject, "at": event.at, "data": dict(event.data)}
-        return int((await self._execute(_EMIT, parameters)).scalar_one())
+        return int((await self._execute(_EMIT, event_row(event))).scalar_one())
+
+    async def emit_all(self, events: Sequence[Event]) -> int:
+        """Append events to the outbox in their order and return the highest ``seq``; 0 where there are none."""
+        last = 0
+        for part in parts(events):
+            last = max(last, *(await self._given(EMIT_ALL, [event_row(event) for event in part])))
+        return last
 
     async def add_command(self, node_id: str, kind: str, payload: Mapping[str, Any]) -> int:
         """Queue a command for a node and return its ``seq``; NotFoundError when there is no such node."""
@@ -276,3 +304,49 @@ class SqlWriter(SqlReader):
         if position > KEPT_KEYS:
             await self._execute(_PRUNE, {"of": scope, "up_to": position - KEPT_KEYS})
         return True
+
+    async def first_times(self, keys: Mapping[str, str]) -> frozenset[str]:
+        """Remember one key in each of some scopes, and return the scopes where it was not there yet."""
+        new: set[str] = set()
+        for part in parts(list(keys)):
+            known = await self._all(pair, SEEN, {"scopes": part, "keys": [keys[scope] for scope in part]})
+            places = dict(await self._all(pair, LAST_PLACES, {"scopes": part}))
+            fresh = [scope for scope in part if (scope, keys[scope]) not in set(known)]
+            await self._execute_many(
+                REMEMBER,
+                [
+                    {"scope": scope, "key": keys[scope], "position": places.get(scope, 0) + 1}
+                    for scope in fresh
+                ],
+            )
+            for scope in fresh:
+                if places.get(scope, 0) >= KEPT_KEYS:
+                    await self._execute(_PRUNE, {"of": scope, "up_to": places[scope] + 1 - KEPT_KEYS})
+            new.update(fresh)
+        return frozenset(new)
+
+    async def _given(self, statement: Executable, rows: Sequence[Mapping[str, Any]]) -> Sequence[int]:
+        """Run a change once for each row, in one go, and return what each gives."""
+        with translated():
+            try:
+                return (await self._connection.execute(statement, list(rows))).scalars().all()
+            except SQLAlchemyError:
+                self._broken = True
+                raise
+
+    async def _execute_many(self, statement: Executable, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Run a change that nothing can refuse once for each row, in one go; without rows, nothing."""
+        if not rows:
+            return
+        with translated():
+            try:
+                await self._connection.execute(statement, list(rows))
+            except SQLAlchemyError:
+                self._broken = True
+                raise
+
+
+def _noted(stored: Node, node: Node) -> Node:
+    """Return the stored node with what is noted of it; raise ImpossibleMoveError where its machine refuses."""
+    NODE_MACHINE.check(stored.state, node.state, node.name)
+    return replace(stored, state=node.state, session=node.session, boot_id=node.boot_id, seen_at=node.seen_at)

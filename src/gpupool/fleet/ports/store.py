@@ -5,9 +5,9 @@ error and leaves nothing behind otherwise. No transaction is held across a netwo
 replaces by id and refuses moves that the state machines refuse, so a stale writer cannot resurrect the dead.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -35,6 +35,18 @@ class QueuedCommand:
     """JSON-ready."""
 
 
+@dataclass(slots=True)
+class Written:
+    """What a transaction has put so far, by id, as it is read once the transaction has committed."""
+
+    nodes: dict[str, Node] = field(default_factory=dict)
+    devices: dict[str, Device] = field(default_factory=dict)
+    workloads: dict[str, Workload] = field(default_factory=dict)
+    placements: dict[str, Placement] = field(default_factory=dict)
+    """Final ones have given their claims back."""
+    claims: list[Claim] = field(default_factory=list)
+
+
 class Reader(Protocol):
     """A consistent view of the state."""
 
@@ -48,6 +60,26 @@ class Reader(Protocol):
 
     async def nodes(self, *, removed: bool = False) -> Sequence[Node]:
         """Return the nodes, oldest first; with ``removed`` also those that are no longer part of the pool."""
+        ...
+
+    async def some_nodes(self, node_ids: Collection[str]) -> Mapping[str, Node]:
+        """Return those of these nodes that are known, by id."""
+        ...
+
+    async def device(self, device_id: str) -> Device | None:
+        """Return a device by id."""
+        ...
+
+    async def devices_on(self, node_ids: Collection[str]) -> Sequence[Device]:
+        """Return the devices, absent ones included, of these nodes."""
+        ...
+
+    async def live_on(self, node_ids: Collection[str]) -> Sequence[Placement]:
+        """Return the live placements on these nodes."""
+        ...
+
+    async def with_commands(self, node_ids: Collection[str]) -> frozenset[str]:
+        """Return those of these nodes that have unacknowledged commands."""
         ...
 
     async def join_token(self, digest: str) -> JoinToken | None:
@@ -135,8 +167,17 @@ class Reader(Protocol):
 class Writer(Reader, Protocol):
     """The same view, and changes to it that commit together."""
 
+    written: Written
+
     async def put_node(self, node: Node) -> None:
         """Insert or replace a node; ConflictError when another node that is not removed has its name or key."""
+        ...
+
+    async def note_nodes(self, nodes: Sequence[Node]) -> None:
+        """Note state, session, boot and last sign of life of nodes that are known; nothing else of them is kept.
+
+        Raises ImpossibleMoveError, as `put_node` does, before anything is changed.
+        """
         ...
 
     async def put_join_token(self, token: JoinToken) -> None:
@@ -191,6 +232,10 @@ class Writer(Reader, Protocol):
         """Append an event to the outbox and return its ``seq``."""
         ...
 
+    async def emit_all(self, events: Sequence[Event]) -> int:
+        """Append events to the outbox in their order and return the highest ``seq``; 0 where there are none."""
+        ...
+
     async def add_command(self, node_id: str, kind: str, payload: Mapping[str, Any]) -> int:
         """Queue a command for a node and return its ``seq``."""
         ...
@@ -201,6 +246,10 @@ class Writer(Reader, Protocol):
 
     async def first_time(self, scope: str, key: str) -> bool:
         """Remember ``key`` in ``scope`` (a node's report ids); False when it was already there."""
+        ...
+
+    async def first_times(self, keys: Mapping[str, str]) -> frozenset[str]:
+        """Remember one key in each of some scopes, and return the scopes where it was not there yet."""
         ...
 
 
