@@ -102,6 +102,13 @@ class UnauthorizedError(GpupoolError):
     )
 
 
+class ClockSkewError(UnauthorizedError):
+    """This machine's clock is wrong, so that its signatures are refused."""
+
+    code = "clock_skew"
+    default_remedy = "Set the clock: `timedatectl set-ntp true`, or `chronyc makestep` where chrony runs."
+
+
 class ForbiddenError(GpupoolError):
     """The credential does not allow this."""
 
@@ -127,6 +134,21 @@ class BusyError(GpupoolError):
     status = 429
     exit_code = 7
     default_remedy = "Try again after the time in Retry-After."
+
+    def __init__(
+        self, message: str | None = None, *, remedy: str | None = None, retry_after: float | None = None
+    ) -> None:
+        """``retry_after``: seconds after which there may be room; None where nobody said."""
+        super().__init__(message, remedy=remedy)
+        self.retry_after = retry_after
+
+
+class NoCapacityError(BusyError):
+    """There is no room for one more."""
+
+    code = "no_capacity"
+    status = 423
+    default_remedy = "Try another one first, and this one again later."
 
 
 class UnavailableError(GpupoolError):

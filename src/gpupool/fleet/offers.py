@@ -5,8 +5,20 @@ with them.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Listing(Generic[T]):
+    """A whole list of a validator's, by id."""
+
+    items: Mapping[str, T]
+    unusable: Mapping[str, str] = field(default_factory=dict)
+    """What is there but cannot be used, with the reason: no offer, and yet not gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

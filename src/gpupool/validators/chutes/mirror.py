@@ -10,6 +10,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
+from gpupool.fleet.offers import Listing
+
 T = TypeVar("T")
 CONFIRMATIONS: Final = 2
 """Whole lists in a row that must lack something before it is gone."""
@@ -53,18 +55,17 @@ class Mirror(Generic[T]):
         """What the last list lacked without being gone yet."""
         return self._missing.keys()
 
-    def take(self, listed: Mapping[str, T], *, whole: bool = True) -> Difference[T]:
-        """Take a list; one that is not ``whole`` adds and changes, and takes nothing away."""
+    def take(self, listing: Listing[T]) -> Difference[T]:
+        """Take a whole list; what it holds but cannot be used stays what it was."""
+        listed = listing.items
         appeared = {key: item for key, item in listed.items() if key not in self._known}
         changed = {
             key: item for key, item in listed.items() if key in self._known and self._known[key] != item
         }
         self._known.update(listed)
-        if not whole:
-            self.fail()
-            return Difference(appeared, changed)
         self.readings += 1
-        self._missing = {key: self._missing.get(key, 0) + 1 for key in self._known if key not in listed}
+        there = listed.keys() | listing.unusable.keys()
+        self._missing = {key: self._missing.get(key, 0) + 1 for key in self._known if key not in there}
         needed = LANDSLIDE_CONFIRMATIONS if self._is_landslide() else CONFIRMATIONS
         gone = [key for key, times in self._missing.items() if times >= needed]
         return Difference(appeared, changed, {key: self.confirm(key) for key in gone})
