@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from sqlalchemy import (
     JSON,
+    BigInteger,
     Boolean,
     CheckConstraint,
     Column,
@@ -271,4 +272,45 @@ SILENCES: Final = Table(
     Column("why", String, nullable=False),
     Column("by", String, nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
+)
+
+# What controls on one database share. Moments here are seconds since 1970 by the clock of the database, the only one
+# that all of them have in common.
+
+LEASES: Final = Table(
+    "leases",
+    METADATA,
+    Column("name", String, primary_key=True),
+    Column("holder", String, nullable=False),
+    Column("epoch", Integer, nullable=False),
+    Column("until", Float, nullable=False),
+)
+
+REPLICAS: Final = Table(
+    "replicas",
+    METADATA,
+    Column("instance_id", String, primary_key=True),
+    Column("url", String, nullable=False),
+    Column("host", String, nullable=False),
+    Column("version", String, nullable=False),
+    Column("started", Float, nullable=False),
+    Column("renewed", Float, nullable=False),
+)
+
+HEARD: Final = Table(
+    "heard",
+    METADATA,
+    Column("subject", String, primary_key=True),
+    Column("replica", String, nullable=False),
+    Column("linked", Boolean, nullable=False),
+    Column("since", Float, nullable=False),
+    Column("at", Float, nullable=False),
+)
+
+NONCES: Final = Table(
+    "nonces",
+    METADATA,
+    Column("node_id", String, primary_key=True),
+    Column("nonce", String, primary_key=True),
+    Column("stamp", BigInteger, nullable=False, index=True),
 )
