@@ -45,7 +45,14 @@ def pair(row: AnyRow) -> tuple[Any, Any]:
 
 def event_row(event: Event) -> Mapping[str, Any]:
     """Return the columns of an event that has no number yet."""
-    return {"kind": event.kind, "subject": event.subject, "at": event.at, "data": dict(event.data)}
+    data = dict(event.data)
+    return {
+        "kind": event.kind,
+        "subject": event.subject,
+        "at": event.at,
+        "data": data,
+        "actor": data.get("by"),
+    }
 
 
 def note_of(node: Node) -> Mapping[str, Any]:

@@ -374,7 +374,7 @@ def decode_silence(row: AnyRow) -> Silence:
 
 def decode_event(row: AnyRow) -> Event:
     """Return the event in a row of ``events``."""
-    seq, kind, subject, at, data = row
+    seq, kind, subject, at, data, _ = row
     return Event(kind=kind, subject=subject, at=at, data=data, seq=seq)
 
 

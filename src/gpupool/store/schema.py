@@ -13,7 +13,7 @@ from typing import Final
 
 from gpupool.core.errors import StorageError
 
-REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005")
+REVISIONS: Final = ("0001", "0002", "0003", "0004", "0005", "0006")
 """Every schema revision this version knows, oldest first."""
 NEWEST: Final = REVISIONS[-1]
 

@@ -127,6 +127,16 @@ API_TOKENS: Final = Table(
     Index(None, "created_at", "id"),
 )
 
+HOTKEYS: Final = Table(
+    "hotkeys",
+    METADATA,
+    Column("address", String, primary_key=True),
+    Column("name", String, nullable=False, unique=True),
+    Column("role", String, nullable=False),
+    Column("created_by", String),
+    Column("created_at", UtcDateTime, nullable=False),
+)
+
 DEVICES: Final = Table(
     "devices",
     METADATA,
@@ -227,7 +237,16 @@ EVENTS: Final = Table(
     Column("subject", String, nullable=False),
     Column("at", UtcDateTime, nullable=False),
     Column("data", JSON, nullable=False),
+    # Who asked for it, as in the data; None where the pool acted by itself, which most events tell of.
+    Column("actor", String),
     Index(None, "subject", "seq"),
+    Index(
+        "ix_events_asked",
+        "seq",
+        "actor",
+        sqlite_where=text("actor IS NOT NULL"),
+        postgresql_where=text("actor IS NOT NULL"),
+    ),
     # AUTOINCREMENT: a number is never given again, even after the newest events were removed.
     sqlite_autoincrement=True,
 )
