@@ -29,6 +29,8 @@ from gpupool.core.errors import ConflictError, ImpossibleMoveError, InvalidInput
 from gpupool.fleet.api_tokens import Role
 from gpupool.fleet.claims import ClaimRefusedError
 from gpupool.fleet.devices import DeviceKind, ProofState
+from gpupool.fleet.events import Event
+from gpupool.fleet.hotkeys import OperatorHotkey
 from gpupool.fleet.jobs import JobState
 from gpupool.fleet.nodes import NodeState
 from gpupool.fleet.placements import PlacementState
@@ -144,6 +146,45 @@ async def test_api_tokens_are_found_by_digest_and_revoked(store: Store) -> None:
     async with store.write() as writer:
         await writer.put_api_token(replace(first, revoked=True))
         assert await writer.api_token(first.digest) == replace(first, revoked=True)
+
+
+async def test_hotkeys_are_found_by_address_changed_and_forgotten(store: Store) -> None:
+    first = OperatorHotkey(address="5A", name="alice", role=Role.OPERATOR, created_by="me", created_at=NOON)
+    second = replace(first, address="5B", name="bob", role=Role.VIEWER, created_at=later(1))
+    async with store.write() as writer:
+        for key in (second, first):
+            await writer.put_hotkey(key)
+    async with store.read() as view:
+        assert list(await view.hotkeys()) == [first, second]
+        assert (await view.hotkey("5B"), await view.hotkey("5C")) == (second, None)
+    with pytest.raises(ConflictError, match="bob"):
+        async with store.write() as writer:
+            await writer.put_hotkey(replace(first, name="bob"))
+    async with store.write() as writer:
+        await writer.put_hotkey(replace(first, role=Role.ADMIN))
+        assert [await writer.drop_hotkey("5B") for _ in range(2)] == [True, False]
+    async with store.read() as view:
+        assert list(await view.hotkeys()) == [replace(first, role=Role.ADMIN)]
+
+
+async def test_events_are_found_by_whoever_asked_for_them(store: Store) -> None:
+    asked = ["alice@10.0.0.1", None, "alice@10.0.0.2", "alice2@10.0.0.1", "al%@10.0.0.1", None, "operator"]
+    async with store.write() as writer:
+        for by in asked:
+            data = {} if by is None else {"by": by}
+            await writer.emit(Event(kind="node.locked", subject="node-1", at=NOON, data=data))
+
+    async def found(**how: Any) -> list[object]:
+        async with store.read() as view:
+            return [event.data["by"] for event in await view.events(**how)]
+
+    assert await found(asked=True) == [by for by in asked if by]
+    assert await found(asked=True, latest=True, limit=2) == ["al%@10.0.0.1", "operator"]
+    assert await found(actor="alice") == ["alice@10.0.0.1", "alice@10.0.0.2"]
+    assert await found(actor="alice@10.0.0.2") == ["alice@10.0.0.2"]
+    assert await found(actor="al%") == ["al%@10.0.0.1"]
+    assert await found(actor="operator", subject="node-1") == ["operator"]
+    assert await found(actor="operator", subject="node-2") == []
 
 
 async def test_join_tokens_are_found_by_digest_spent_and_forgotten(store: Store) -> None:

@@ -18,6 +18,7 @@ from gpupool.fleet.api_tokens import ApiToken, Role
 from gpupool.fleet.claims import Claim, ClaimMode
 from gpupool.fleet.devices import Device, DeviceKind, ProofState
 from gpupool.fleet.events import Event
+from gpupool.fleet.hotkeys import OperatorHotkey
 from gpupool.fleet.jobs import Job, JobState
 from gpupool.fleet.join_tokens import JoinToken
 from gpupool.fleet.nodes import Node, NodeState
@@ -120,6 +121,14 @@ def decode_api_token(row: AnyRow) -> ApiToken:
         created_by=created_by,
         created_at=created_at,
         expires_at=expires_at,
+    )
+
+
+def decode_hotkey(row: AnyRow) -> OperatorHotkey:
+    """Return the hotkey in a row of ``hotkeys``."""
+    address, name, role, created_by, created_at = row
+    return OperatorHotkey(
+        address=address, name=name, role=Role(role), created_by=created_by, created_at=created_at
     )
 
 

@@ -17,6 +17,7 @@ from gpupool.fleet.api_tokens import ApiToken
 from gpupool.fleet.claims import Claim
 from gpupool.fleet.devices import Device
 from gpupool.fleet.events import Event
+from gpupool.fleet.hotkeys import OperatorHotkey
 from gpupool.fleet.jobs import Job
 from gpupool.fleet.join_tokens import JoinToken
 from gpupool.fleet.nodes import Node, NodeState
@@ -31,6 +32,7 @@ from gpupool.store.codecs import (
     decode_command,
     decode_device,
     decode_event,
+    decode_hotkey,
     decode_id,
     decode_job,
     decode_join_token,
@@ -50,6 +52,7 @@ from gpupool.store.tables import (
     COMMANDS,
     DEVICES,
     EVENTS,
+    HOTKEYS,
     JOBS,
     JOIN_TOKENS,
     NODES,
@@ -71,6 +74,8 @@ _NODES_BY_KEY: Final = select(NODES).where(NODES.c.public_key == bindparam("publ
 _JOIN_TOKEN: Final = select(JOIN_TOKENS).where(JOIN_TOKENS.c.digest == bindparam("digest"))
 _API_TOKEN: Final = select(API_TOKENS).where(API_TOKENS.c.digest == bindparam("digest"))
 _API_TOKENS: Final = select(API_TOKENS).order_by(API_TOKENS.c.created_at, API_TOKENS.c.id)
+_HOTKEY: Final = select(HOTKEYS).where(HOTKEYS.c.address == bindparam("address"))
+_HOTKEYS: Final = select(HOTKEYS).order_by(HOTKEYS.c.created_at, HOTKEYS.c.address)
 _JOIN_TOKENS: Final = select(JOIN_TOKENS).order_by(JOIN_TOKENS.c.created_at, JOIN_TOKENS.c.id)
 _SOME_NODES: Final = select(NODES).where(NODES.c.id.in_(bindparam("ids", expanding=True)))
 _DEVICE: Final = select(DEVICES).where(DEVICES.c.id == bindparam("id"))
@@ -98,12 +103,8 @@ _JOB: Final = select(JOBS).where(JOBS.c.id == bindparam("id"))
 _JOBS: Final = select(JOBS).order_by(JOBS.c.created_at.desc(), JOBS.c.id.desc())
 _JOBS_OF_WORKLOAD: Final = _JOBS.where(JOBS.c.workload_id == bindparam("workload_id"))
 _EVENTS: Final = (
-    select(EVENTS)
-    .where(EVENTS.c.seq > bindparam("after"))
-    .order_by(EVENTS.c.seq)
-    .limit(bindparam("limit", type_=EVENTS.c.seq.type))
+    select(EVENTS).where(EVENTS.c.seq > bindparam("after")).limit(bindparam("limit", type_=EVENTS.c.seq.type))
 )
-_EVENTS_OF_SUBJECT: Final = _EVENTS.where(EVENTS.c.subject == bindparam("subject"))
 _ALARMS: Final = select(ALARMS).order_by(ALARMS.c.rule, ALARMS.c.subject)
 _SILENCES: Final = select(SILENCES).order_by(SILENCES.c.id)
 _LAST_EVENT: Final = select(func.coalesce(func.max(EVENTS.c.seq), 0))
@@ -223,6 +224,14 @@ class SqlReader:
         """Return the API tokens, revoked ones too, oldest first."""
         return await self._all(decode_api_token, _API_TOKENS)
 
+    async def hotkey(self, address: str) -> OperatorHotkey | None:
+        """Return the hotkey of this address."""
+        return await self._one(decode_hotkey, _HOTKEY, {"address": address})
+
+    async def hotkeys(self) -> Sequence[OperatorHotkey]:
+        """Return the hotkeys that may ask control, oldest first."""
+        return await self._all(decode_hotkey, _HOTKEYS)
+
     async def devices(self, node_id: str | None = None) -> Sequence[Device]:
         """Return devices (absent ones included) of one node or of all, by node and index."""
         if node_id is None:
@@ -281,11 +290,30 @@ class SqlReader:
             return await self._all(decode_job, _JOBS)
         return await self._all(decode_job, _JOBS_OF_WORKLOAD, {"workload_id": workload_id})
 
-    async def events(self, after: int = 0, limit: int = 100, subject: str | None = None) -> Sequence[Event]:
-        """Return events with ``seq > after`` in order of ``seq``."""
-        statement = _EVENTS if subject is None else _EVENTS_OF_SUBJECT
-        parameters = given(after=min(after, MOST), limit=limit, subject=subject)
-        return await self._all(decode_event, statement, parameters)
+    async def events(
+        self,
+        after: int = 0,
+        limit: int = 100,
+        subject: str | None = None,
+        *,
+        actor: str | None = None,
+        asked: bool = False,
+        latest: bool = False,
+    ) -> Sequence[Event]:
+        """Return events with ``seq > after`` in order of ``seq``: the first ones, or with ``latest`` the last ones.
+
+        ``asked``: only those that somebody asked for; ``actor``: only those that this one did, from anywhere.
+        """
+        statement = _EVENTS.order_by(EVENTS.c.seq.desc() if latest else EVENTS.c.seq)
+        if subject is not None:
+            statement = statement.where(EVENTS.c.subject == subject)
+        if asked or actor is not None:
+            statement = statement.where(EVENTS.c.actor.is_not(None))
+        if actor is not None:
+            anywhere = EVENTS.c.actor.startswith(f"{actor}@", autoescape=True)
+            statement = statement.where((EVENTS.c.actor == actor) | anywhere)
+        found = await self._all(decode_event, statement, {"after": min(after, MOST), "limit": limit})
+        return found[::-1] if latest else found
 
     async def last_event_seq(self) -> int:
         """Return the highest ``seq`` given so far; 0 when there is none."""

@@ -26,6 +26,7 @@ from gpupool.fleet.api_tokens import ApiToken
 from gpupool.fleet.claims import Claim, ClaimRefusedError, refusal
 from gpupool.fleet.devices import Device
 from gpupool.fleet.events import Event
+from gpupool.fleet.hotkeys import OperatorHotkey
 from gpupool.fleet.jobs import JOB_MACHINE, Job
 from gpupool.fleet.join_tokens import JoinToken
 from gpupool.fleet.nodes import NODE_MACHINE, Node
@@ -61,6 +62,7 @@ from gpupool.store.tables import (
     CLAIMS,
     COMMANDS,
     EVENTS,
+    HOTKEYS,
     JOIN_TOKENS,
     NODES,
     SEEN_KEYS,
@@ -88,6 +90,7 @@ _FORGET_JOIN_TOKENS: Final = delete(JOIN_TOKENS).where(JOIN_TOKENS.c.expires_at 
 _FORGET_ALARM: Final = delete(ALARMS).where(
     ALARMS.c.rule == bindparam("of"), ALARMS.c.subject == bindparam("about")
 )
+_DROP_HOTKEY: Final = delete(HOTKEYS).where(HOTKEYS.c.address == bindparam("of"))
 _DROP_SILENCE: Final = delete(SILENCES).where(SILENCES.c.id == bindparam("of"))
 _PRUNE: Final = delete(SEEN_KEYS).where(
     SEEN_KEYS.c.scope == bindparam("of"), SEEN_KEYS.c.position <= bindparam("up_to")
@@ -167,6 +170,15 @@ class SqlWriter(SqlReader):
         """Insert or replace an API token."""
         conflict = f"Another API token has the digest of {token.id}."
         await self._execute(self._upserts.put_api_token, asdict(token) | {"role": token.role.value}, conflict)
+
+    async def put_hotkey(self, hotkey: OperatorHotkey) -> None:
+        """Insert or replace a hotkey; ConflictError where another one has its name."""
+        conflict = f"Another hotkey is called {hotkey.name}."
+        await self._execute(self._upserts.put_hotkey, asdict(hotkey) | {"role": hotkey.role.value}, conflict)
+
+    async def drop_hotkey(self, address: str) -> bool:
+        """Forget a hotkey; False when there is none of that address."""
+        return bool((await self._execute(_DROP_HOTKEY, {"of": address})).rowcount)
 
     async def forget_join_tokens(self, before: datetime) -> None:
         """Forget the join tokens that expired before a moment."""

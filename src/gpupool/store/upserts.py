@@ -14,6 +14,7 @@ from gpupool.store.tables import (
     ALARMS,
     API_TOKENS,
     DEVICES,
+    HOTKEYS,
     JOBS,
     JOIN_TOKENS,
     NODES,
@@ -37,6 +38,7 @@ class Upserts:
     put_job: Executable
     put_join_token: Executable
     put_api_token: Executable
+    put_hotkey: Executable
     put_alarm: Executable
     put_silence: Executable
     remember: Executable
@@ -72,6 +74,7 @@ def upserts(dialect: str) -> Upserts:
         put_job=upsert(JOBS),
         put_join_token=upsert(JOIN_TOKENS),
         put_api_token=upsert(API_TOKENS),
+        put_hotkey=upsert(HOTKEYS),
         put_alarm=upsert(ALARMS),
         put_silence=upsert(SILENCES),
         remember=_remember(insert),

@@ -16,6 +16,7 @@ from gpupool.fleet.api_tokens import ApiToken
 from gpupool.fleet.claims import Claim
 from gpupool.fleet.devices import Device
 from gpupool.fleet.events import Event
+from gpupool.fleet.hotkeys import OperatorHotkey
 from gpupool.fleet.jobs import Job
 from gpupool.fleet.join_tokens import JoinToken
 from gpupool.fleet.nodes import Node
@@ -98,6 +99,14 @@ class Reader(Protocol):
         """Return the API tokens, revoked ones too, oldest first."""
         ...
 
+    async def hotkey(self, address: str) -> OperatorHotkey | None:
+        """Return the hotkey of this address."""
+        ...
+
+    async def hotkeys(self) -> Sequence[OperatorHotkey]:
+        """Return the hotkeys that may ask control, oldest first."""
+        ...
+
     async def devices(self, node_id: str | None = None) -> Sequence[Device]:
         """Return devices (absent ones included) of one node or of all, by node and index."""
         ...
@@ -143,8 +152,20 @@ class Reader(Protocol):
         """Return jobs, newest first."""
         ...
 
-    async def events(self, after: int = 0, limit: int = 100, subject: str | None = None) -> Sequence[Event]:
-        """Return events with ``seq > after`` in order of ``seq``."""
+    async def events(
+        self,
+        after: int = 0,
+        limit: int = 100,
+        subject: str | None = None,
+        *,
+        actor: str | None = None,
+        asked: bool = False,
+        latest: bool = False,
+    ) -> Sequence[Event]:
+        """Return events with ``seq > after`` in order of ``seq``: the first ones, or with ``latest`` the last ones.
+
+        ``asked``: only those that somebody asked for; ``actor``: only those that this one did, from anywhere.
+        """
         ...
 
     async def last_event_seq(self) -> int:
@@ -186,6 +207,14 @@ class Writer(Reader, Protocol):
 
     async def put_api_token(self, token: ApiToken) -> None:
         """Insert or replace an API token."""
+        ...
+
+    async def put_hotkey(self, hotkey: OperatorHotkey) -> None:
+        """Insert or replace a hotkey; ConflictError where another one has its name."""
+        ...
+
+    async def drop_hotkey(self, address: str) -> bool:
+        """Forget a hotkey; False when there is none of that address."""
         ...
 
     async def forget_join_tokens(self, before: datetime) -> None:
