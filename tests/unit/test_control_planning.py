@@ -35,6 +35,7 @@ def step(workload: Workload, *live: Placement, cards: int = 2) -> Step | None:
         devices={NODE.id: GPUS[:cards]},
         workloads={workload.id: workload},
         live=live,
+        placed={one.id: one for one in live},
         final=(),
         claims=claims,
     )

@@ -11,7 +11,6 @@ from typing import Final
 
 from gpupool.contracts.agent_link import JoinRequest
 from gpupool.control.pool import Change, Pool
-from gpupool.control.recording import move_node
 from gpupool.core.errors import ConflictError, LimitReachedError, NodeRemovedError, UnauthorizedError
 from gpupool.core.ids import new_id
 from gpupool.fleet.join_tokens import JoinToken, digest_of
@@ -19,6 +18,7 @@ from gpupool.fleet.nodes import Node, NodeState
 from gpupool.fleet.ports.store import Reader
 
 MAX_NODES: Final = 20_000
+_EVERY: Final = 1_000_000
 
 
 def removal(node: Node) -> NodeRemovedError:
@@ -120,12 +120,17 @@ async def forget_sessions(pool: Pool) -> None:
     Endpoints of the last run are therefore never handed out as live.
     """
     async with pool.change() as change:
-        for node in await change.writer.nodes():
-            if await change.writer.placements(node_id=node.id, live=True, limit=1):
-                pool.awaited.add(node.id)
-            unheard = replace(node, session=None)
-            if unheard != node:
-                await change.writer.put_node(unheard)
-            if node.state in {NodeState.READY, NodeState.VERIFYING}:
-                await move_node(change, unheard, NodeState.UNREACHABLE, "control has started")
+        members = await change.writer.nodes()
+        live = await change.writer.placements(live=True, limit=_EVERY)
+        pool.awaited.update(placement.node_id for placement in live)
+        unheard = []
+        for node in members:
+            there = node.state in {NodeState.READY, NodeState.VERIFYING}
+            if there:
+                reason = "control has started"
+                await change.emit("node.unreachable", node.id, node=node.name, reason=reason)
+            if there or node.session is not None:
+                state = NodeState.UNREACHABLE if there else node.state
+                unheard.append(replace(node, session=None, state=state))
+        await change.writer.note_nodes(unheard)
         await change.emit("control.started", pool.instance_id)

@@ -20,6 +20,7 @@ from gpupool.control.changes import Changes
 from gpupool.control.http.signatures import SignatureCheck
 from gpupool.control.links import Links
 from gpupool.control.logdesk import LogDesk
+from gpupool.control.returning import Returns
 from gpupool.control.snapshot import Snapshot, load_snapshot
 from gpupool.core import failpoints
 from gpupool.core.clock import Clock
@@ -113,6 +114,7 @@ class Pool:
         self.logs = LogDesk()
         self.answers = Answers(clock, self.changes)
         self.signatures = SignatureCheck(clock)
+        self.returns = Returns(self)
         self.node_keys: dict[str, str] = {}
         """Public keys by node id; a node never changes its key."""
         self.catalog = Catalog.load()
@@ -179,10 +181,12 @@ class Pool:
             self._own.clear()
             async with self.store.read() as reader:
                 snapshot = await load_snapshot(reader, self.links.leaving())
+                waiting = await reader.with_commands()
             self._snapshot = (count, snapshot)
             if snapshot.seq > self.changes.seq and not self._committing:
-                # Kept without our knowing; followers wait for this number.
+                # Kept without our knowing; followers wait for this number, and nodes perhaps for a command.
                 self.changes.announce(snapshot.seq)
+                self._wake(waiting)
             return snapshot
 
     def _up_to_date(self) -> Snapshot | None:

@@ -12,6 +12,7 @@ import structlog
 
 from gpupool.contracts.agent_link import DeviceReport, PlacementReport, Report, ReportReply
 from gpupool.control.joining import removal
+from gpupool.control.links import Link
 from gpupool.control.pool import Change, Pool
 from gpupool.control.recording import (
     clear_failures,
@@ -20,14 +21,13 @@ from gpupool.control.recording import (
     move_placement,
     order_stop,
 )
+from gpupool.control.returning import only_measured, rate_is_news
 from gpupool.fleet.devices import Device
 from gpupool.fleet.nodes import Node, NodeState
 from gpupool.fleet.placements import LIVE_STATES, Placement, PlacementState
 from gpupool.fleet.ports.store import QueuedCommand
 
 _LOG = structlog.get_logger(__name__)
-_RATE_NEWS = 0.05
-"""A measured rate is news when it differs by more than this share."""
 
 
 async def take_report(pool: Pool, node_id: str, report: Report) -> ReportReply:
@@ -35,7 +35,10 @@ async def take_report(pool: Pool, node_id: str, report: Report) -> ReportReply:
     link = pool.links.heard(node_id)
     if link.recount and not report.complete:
         return ReportReply(session_known=False)
-    if _is_heartbeat(report) and link.session == report.session and not link.silent:
+    if await only_measured(pool, node_id, link, report):
+        return ReportReply()
+    if report.complete and not report.leaving and await pool.returns.take(node_id, report):
+        _note(pool, node_id, link, report)
         return ReportReply()
     async with pool.change() as change:
         node = await change.writer.node(node_id)
@@ -49,6 +52,12 @@ async def take_report(pool: Pool, node_id: str, report: Report) -> ReportReply:
         if not await change.writer.first_time(f"report:{node_id}", report.report_id):
             return ReportReply(session_known=node.session == report.session)
         await _Intake(pool, change, report).take(node)
+    _note(pool, node_id, link, report)
+    return ReportReply()
+
+
+def _note(pool: Pool, node_id: str, link: Link, report: Report) -> None:
+    """Note in memory that a report was taken."""
     link.silent = False
     link.leaving = link.leaving and not report.complete
     link.recount = link.recount and not report.complete
@@ -57,12 +66,6 @@ async def take_report(pool: Pool, node_id: str, report: Report) -> ReportReply:
     if report.complete or report.leaving:
         pool.awaited.discard(node_id)
         pool.links.settle_disputes_with(node_id)
-    return ReportReply()
-
-
-def _is_heartbeat(report: Report) -> bool:
-    news = report.complete or report.leaving or report.devices is not None or report.placements
-    return not news and report.acknowledged is None
 
 
 class _Intake:
@@ -100,13 +103,13 @@ class _Intake:
         )
 
     async def _take_devices(self, node: Node, reports: Iterable[DeviceReport]) -> None:
-        known = {device.id: device for device in await self._change.writer.devices()}
+        known = {device.id: device for device in await self._change.writer.devices(node.id)}
         shown = set()
         link = self._pool.links.heard(node.id)
         if self._report.complete:
             link.disputes.clear()
         for report in reports:
-            old = known.get(report.id)
+            old = known.get(report.id) or await self._change.writer.device(report.id)
             if old is not None and old.node_id != node.id and await self._elsewhere(old):
                 link.disputes.add(old.node_id)
                 await self._change.emit(
@@ -117,7 +120,7 @@ class _Intake:
             await self._take_device(node, report, old)
         if self._report.complete:
             for old in known.values():
-                if old.node_id == node.id and old.present and old.id not in shown:
+                if old.present and old.id not in shown:
                     await self._change.writer.put_device(replace(old, present=False))
                     await self._change.emit("device.absent", old.id, node=node.name, name=old.name)
 
@@ -173,9 +176,8 @@ class _Intake:
         )
         if noted == placement:
             return placement
-        old, new = placement.rate, noted.rate
-        rate_news = new is not None and (old is None or abs(new - old) > _RATE_NEWS * old)
-        if not rate_news and (noted.port, noted.restarts) == (placement.port, placement.restarts):
+        same = (noted.port, noted.restarts) == (placement.port, placement.restarts)
+        if same and not rate_is_news(placement.rate, noted.rate):
             return placement
         await self._change.writer.put_placement(noted)
         await self._change.emit(

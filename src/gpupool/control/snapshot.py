@@ -36,6 +36,8 @@ class Snapshot:
     """Deleted ones included."""
     live: Sequence[Placement]
     """Newest first."""
+    placed: Mapping[str, Placement]
+    """Live ones by id."""
     final: Sequence[Placement]
     """The latest ones, newest first."""
     claims: Mapping[str, Sequence[Claim]]
@@ -91,6 +93,7 @@ class Snapshot:
             for placement in one.placements.values():
                 if not placement.live:
                     claims.pop(placement.id, None)
+        live = _merged(self.live, placements, live=True)
         return Snapshot(
             seq=seq,
             nodes=_ordered(nodes, self.nodes, key=lambda node: (node.joined_at, node.id)),
@@ -98,7 +101,8 @@ class Snapshot:
             workloads=_ordered(
                 workloads, self.workloads, key=lambda workload: (workload.created_at, workload.id)
             ),
-            live=_merged(self.live, placements, live=True),
+            live=live,
+            placed={placement.id: placement for placement in live} if placements else self.placed,
             final=_merged(self.final, placements, live=False)[:RECENT_FINAL],
             claims=claims,
             leaving=leaving,
@@ -184,12 +188,14 @@ async def load_snapshot(reader: Reader, leaving: frozenset[str] = frozenset()) -
     claims: dict[str, list[Claim]] = defaultdict(list)
     for claim in await reader.claims():
         claims[claim.placement_id].append(claim)
+    live = await reader.placements(live=True, limit=_EVERY_LIVE)
     return Snapshot(
         seq=await reader.last_event_seq(),
         nodes={node.id: node for node in await reader.nodes(removed=True)},
         devices=devices,
         workloads={workload.id: workload for workload in await reader.workloads(deleted=True)},
-        live=await reader.placements(live=True, limit=_EVERY_LIVE),
+        live=live,
+        placed={placement.id: placement for placement in live},
         final=await reader.placements(live=False, limit=RECENT_FINAL),
         claims=claims,
         leaving=leaving,

@@ -83,9 +83,8 @@ _DEVICES_ON: Final = select(DEVICES).where(DEVICES.c.node_id.in_(bindparam("ids"
 _LIVE_ON: Final = select(PLACEMENTS).where(
     PLACEMENTS.c.node_id.in_(bindparam("ids", expanding=True)), PLACEMENTS.c.live
 )
-_WITH_COMMANDS: Final = (
-    select(COMMANDS.c.node_id).where(COMMANDS.c.node_id.in_(bindparam("ids", expanding=True))).distinct()
-)
+_ALL_WITH_COMMANDS: Final = select(COMMANDS.c.node_id).distinct()
+_WITH_COMMANDS: Final = _ALL_WITH_COMMANDS.where(COMMANDS.c.node_id.in_(bindparam("ids", expanding=True)))
 _DEVICES: Final = select(DEVICES).order_by(DEVICES.c.node_id, DEVICES.c.position, DEVICES.c.id)
 _DEVICES_OF_NODE: Final = _DEVICES.where(DEVICES.c.node_id == bindparam("node_id"))
 _WORKLOAD: Final = select(WORKLOADS).where(WORKLOADS.c.id == bindparam("id"))
@@ -204,8 +203,10 @@ class SqlReader:
         """Return the live placements on these nodes."""
         return await self._all(decode_placement, _LIVE_ON, {"ids": list(node_ids)})
 
-    async def with_commands(self, node_ids: Collection[str]) -> frozenset[str]:
-        """Return those of these nodes that have unacknowledged commands."""
+    async def with_commands(self, node_ids: Collection[str] | None = None) -> frozenset[str]:
+        """Return those of these nodes, or of all, that have unacknowledged commands."""
+        if node_ids is None:
+            return frozenset(await self._all(decode_id, _ALL_WITH_COMMANDS))
         return frozenset(await self._all(decode_id, _WITH_COMMANDS, {"ids": list(node_ids)}))
 
     async def join_token(self, digest: str) -> JoinToken | None:

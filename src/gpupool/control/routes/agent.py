@@ -1,6 +1,6 @@
 """The agent link. Bodies are parsed only after their signature has been checked."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -25,6 +25,7 @@ from gpupool.control.routes.paging import By, PoolHere, answer
 from gpupool.core import failpoints
 from gpupool.core.errors import InvalidInputError, UnauthorizedError
 from gpupool.core.keys import HEADER_NODE
+from gpupool.fleet.ports.store import QueuedCommand
 
 router = APIRouter(prefix="/v1/agent", tags=["agent link"])
 _BATCH = 100
@@ -106,11 +107,15 @@ async def stream_commands(
 async def _lines(pool: Pool, node_id: str, after: int) -> AsyncIterator[bytes]:
     stream = pool.links.open_stream(node_id)
     try:
+        # Looked for at the beginning and when woken only: ten thousand streams that look now and then are too many.
+        look = True
         while not (stream.ended or pool.changes.closed):
             for command in stream.take():
                 yield _line(command)
-            async with pool.store.read() as reader:
-                queued = await reader.commands(node_id, after=after, limit=_BATCH)
+            queued: Sequence[QueuedCommand] = ()
+            if look:
+                async with pool.store.read() as reader:
+                    queued = await reader.commands(node_id, after=after, limit=_BATCH)
             for kept in queued:
                 after = kept.seq
                 failpoints.reach(f"control.command.{kept.kind}.before")
@@ -118,7 +123,8 @@ async def _lines(pool: Pool, node_id: str, after: int) -> AsyncIterator[bytes]:
                     Command.model_validate({"seq": after, "kind": kept.kind, "payload": kept.payload})
                 )
                 failpoints.reach(f"control.command.{kept.kind}.after")
-            if len(queued) < _BATCH and not await stream.woken(KEEPALIVE_SECONDS):
+            look = len(queued) == _BATCH or await stream.woken(KEEPALIVE_SECONDS)
+            if not look:
                 yield b"\n"
     finally:
         pool.links.close_stream(node_id, stream)

@@ -79,8 +79,8 @@ class Reader(Protocol):
         """Return the live placements on these nodes."""
         ...
 
-    async def with_commands(self, node_ids: Collection[str]) -> frozenset[str]:
-        """Return those of these nodes that have unacknowledged commands."""
+    async def with_commands(self, node_ids: Collection[str] | None = None) -> frozenset[str]:
+        """Return those of these nodes, or of all, that have unacknowledged commands."""
         ...
 
     async def join_token(self, digest: str) -> JoinToken | None:
