@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from gpupool.cli.node_adding import is_loopback, join_command
 from gpupool.cli.node_list_file import MAX_BYTES, MAX_ENTRIES, MalformedNodesError, read_nodes
-from gpupool.contracts.nodes import InviteReply
+from gpupool.contracts.join_command import is_loopback, join_command
 from gpupool.core.errors import InvalidInputError, NotFoundError, TooLargeError
 
 CSV = """name, hourly_usd, region, short_ref, address
@@ -65,20 +64,11 @@ def test_files_that_cannot_be_read_are_told(tmp_path: Path) -> None:
         read_nodes(tmp_path / "large.csv")
 
 
-def reply(name: str | None) -> InviteReply:
-    moment = "2026-01-01T00:00:00Z"
-    fields = dict.fromkeys(("hourly_usd", "region", "short_ref", "why_not", "created_by"))
-    return InviteReply.model_validate(
-        {"id": "jt-1", "name": name, "uses": 1, "used": 0, "usable": True, "token": "gpj_x", **fields}
-        | {"created_at": moment, "expires_at": moment}
-    )
-
-
 def test_the_line_to_paste_keeps_the_token_off_the_command_line() -> None:
-    assert join_command(reply("gpu-1"), "http://c:32000", "10.0.0.1") == (
+    assert join_command("gpj_x", "gpu-1", "http://c:32000", "10.0.0.1") == (
         "GPUPOOL_JOIN_TOKEN=gpj_x gpupool agent run --control http://c:32000 --name gpu-1 --address 10.0.0.1"
     )
-    assert join_command(reply(None), "http://c:32000; rm", None) == (
+    assert join_command("gpj_x", None, "http://c:32000; rm", None) == (
         "GPUPOOL_JOIN_TOKEN=gpj_x gpupool agent run --control 'http://c:32000; rm'"
         " --address \"$(hostname -I | cut -d' ' -f1)\""
     )

@@ -80,8 +80,9 @@ def add(
 def _add(
     client: "ControlClient", wishes: list[dict[str, Any]], *, url: str, as_json: bool, one: bool, wait: float
 ) -> None:
-    from gpupool.cli.node_adding import invite_all, is_loopback, print_invited, wait_ready
+    from gpupool.cli.node_adding import invite_all, print_invited, wait_ready
     from gpupool.cli.output import print_plain_json
+    from gpupool.contracts.join_command import is_loopback
     from gpupool.core.errors import ConflictError
 
     results = invite_all(client, wishes, url, raise_refusals=one)

@@ -1,16 +1,14 @@
 """Adding nodes: the line to paste on the machine, and waiting until it has joined."""
 
-import ipaddress
-import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-from urllib.parse import urlsplit
 
 import typer
 from pydantic import BaseModel, ValidationError
 
 from gpupool.cli.overview import node_gpus, node_notes, node_state
+from gpupool.contracts.join_command import join_command
 from gpupool.contracts.nodes import InviteRequest
 from gpupool.contracts.problems import describe
 from gpupool.core.errors import ConflictError, DeadlineError, InvalidInputError
@@ -19,21 +17,9 @@ from gpupool.fleet.nodes import NodeState
 if TYPE_CHECKING:
     from gpupool.contracts.control import NodeView
     from gpupool.contracts.control_client import ControlClient
-    from gpupool.contracts.nodes import InviteReply
 
 M = TypeVar("M", bound=BaseModel)
-_OWN_ADDRESS: Final = "\"$(hostname -I | cut -d' ' -f1)\""
-"""The machine's first address, found by its own shell."""
 _LOOK_SECONDS: Final = 5.0
-
-
-def join_command(reply: "InviteReply", control: str, address: str | None) -> str:
-    """Return the line that makes a machine this node. The token is a variable: a command line can be read by everybody."""
-    words = ["gpupool", "agent", "run", "--control", shlex.quote(control)]
-    if reply.name is not None:
-        words += ["--name", reply.name]
-    words += ["--address", _OWN_ADDRESS if address is None else shlex.quote(address)]
-    return f"GPUPOOL_JOIN_TOKEN={reply.token} {' '.join(words)}"
 
 
 def invite_all(
@@ -53,7 +39,7 @@ def invite_all(
                 raise
             results.append({"name": wish["name"], "refused": error.message, "remedy": error.remedy})
         else:
-            command = join_command(reply, url, wish["address"])
+            command = join_command(reply.token, reply.name, url, wish["address"])
             results.append({**reply.model_dump(mode="json"), "command": command})
     return results
 
@@ -76,16 +62,6 @@ def print_invited(results: Sequence[dict[str, Any]], *, one: bool, say: Callable
             typer.echo(result["command"])
         else:
             typer.echo(f"{result['name']}: {result.get('command') or 'refused: ' + result['refused']}")
-
-
-def is_loopback(url: str) -> bool:
-    """Tell whether an address of control means this very machine, so that no other one could join by it."""
-    host = urlsplit(url).hostname or ""
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return host == "localhost"
-    return address.is_loopback or address.is_unspecified
 
 
 def wait_ready(

@@ -10,6 +10,7 @@ from gpupool.control.alerts.metrics import DeskMetrics
 from gpupool.control.authorising import authorised
 from gpupool.control.http.boundary import Boundary
 from gpupool.control.http.guard import Guard, Tokens
+from gpupool.control.http.hotkey_signatures import HotkeySignatures
 from gpupool.control.http.limits import BODY_SECONDS, BodyLimits
 from gpupool.control.http.metrics import Metrics
 from gpupool.control.http.openapi import ControlApi, operation_id
@@ -20,10 +21,13 @@ from gpupool.control.routes import (
     agent,
     alerts,
     health,
+    hotkeys,
     join_tokens,
+    miner,
     news,
     nodes,
     placements,
+    purges,
     workloads,
 )
 from gpupool.control.routes import tokens as api_tokens
@@ -48,16 +52,31 @@ def build_app(
     app.state.metrics = Metrics()
     app.state.alerts = desk or AlertDesk(pool)
     app.state.metrics.registry.register(DeskMetrics(app.state.alerts))
-    for module in (health, nodes, join_tokens, api_tokens, workloads, placements, news, alerts, agent):
+    for module in (
+        health,
+        nodes,
+        join_tokens,
+        api_tokens,
+        hotkeys,
+        workloads,
+        placements,
+        purges,
+        news,
+        alerts,
+        agent,
+        miner,
+    ):
         app.include_router(module.router)
     add_problem_handlers(app)
-    # The layer added last is the outermost: head limits and errors, then credentials, then the body.
+    # The layer added last is the outermost: head limits and errors, then credentials, the body, and signatures over it.
+    app.add_middleware(HotkeySignatures, pool=pool)
     app.add_middleware(BodyLimits, seconds=body_seconds)
     app.add_middleware(
         Guard,
         tokens=tokens,
         check_minted=partial(check_minted, pool),
         authorise=partial(authorised, pool),
+        pool=pool,
     )
     app.add_middleware(Boundary, metrics=app.state.metrics)
     return app

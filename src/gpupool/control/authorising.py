@@ -1,4 +1,4 @@
-"""API tokens: making them, taking them back, and what a request may do with one.
+"""API tokens: making them, taking them back, and what a request may do with one, or with a hotkey of the same role.
 
 The operator token in the state folder is above all of them: whoever reads that file owns the machine that control
 runs on.
@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Final
 
 from gpupool.contracts.api_tokens import ApiTokenRequest, ApiTokenView
+from gpupool.control.hotkeys import HOTKEYS_PATH
 from gpupool.control.pool import Change, Pool
 from gpupool.core.errors import (
     ConflictError,
@@ -24,7 +25,16 @@ from gpupool.fleet.api_tokens import PREFIX, ApiToken, Role, digest_of
 MAX_TOKENS: Final = 1000
 """API tokens that may be usable at a time."""
 TOKENS_PATH: Final = "/v1/tokens"
+_RULED: Final = (TOKENS_PATH, HOTKEYS_PATH)
 _READING: Final = frozenset({"GET", "HEAD"})
+_CHANGING: Final = ("/lock", "/unlock")
+"""What the miner API changes by GET."""
+_MINER_PATHS: Final = ("/servers", "/deployments")
+
+
+def is_miner_path(path: str) -> bool:
+    """Tell whether a path is one of the miner API, which `chutes-miner-cli` calls."""
+    return any(path == root or path.startswith(f"{root}/") for root in _MINER_PATHS)
 
 
 async def authorised(pool: Pool, token: str, method: str, path: str) -> ApiToken:
@@ -41,19 +51,26 @@ async def authorised(pool: Pool, token: str, method: str, path: str) -> ApiToken
         raise UnauthorizedError(
             f"The API token {found.name} {why}.", remedy="Ask an admin of the pool for a new one."
         )
-    needed = needed_role(method, path)
-    if found.role.rank < needed.rank:
-        raise ForbiddenError(
-            f"The API token {found.name} has the role {found.role.value}; {method} {path[:100]} takes {needed.value}.",
-            remedy=f"Ask an admin of the pool for a token with the role {needed.value}.",
-        )
+    check_role(f"API token {found.name}", found.role, method, path)
     return found
+
+
+def check_role(who: str, role: Role, method: str, path: str) -> None:
+    """Raise ForbiddenError where a request takes another role than ``who`` has."""
+    needed = needed_role(method, path)
+    if role.rank < needed.rank:
+        raise ForbiddenError(
+            f"The {who} has the role {role.value}; {method} {path[:100]} takes {needed.value}.",
+            remedy=f"Ask an admin of the pool for the role {needed.value}.",
+        )
 
 
 def needed_role(method: str, path: str) -> Role:
     """Return the least role that a request takes."""
-    if path == TOKENS_PATH or path.startswith(f"{TOKENS_PATH}/"):
+    if any(path == ruled or path.startswith(f"{ruled}/") for ruled in _RULED):
         return Role.ADMIN
+    if is_miner_path(path) and path.endswith(_CHANGING):
+        return Role.OPERATOR
     return Role.VIEWER if method in _READING else Role.OPERATOR
 
 

@@ -1,9 +1,10 @@
 """Who may ask what, decided on the request's head before a byte of its body is read.
 
 Operator token: everything of ``/v1``. API token: what its role allows. Service token: the endpoints feed, read only.
-Join token, the pool's own or a minted one: joining. The other paths of ``/v1/agent`` carry signatures, which cover
-the body and are checked by their routes; joining again may, too. What lies outside ``/v1`` is open to this machine;
-from elsewhere it takes the operator token or an API token.
+Hotkey: the miner API, as far as its role allows; its signature is checked once the body is there. Join token, the
+pool's own or a minted one: joining. The other paths of ``/v1/agent`` carry signatures, which cover the body and are
+checked by their routes; joining again may, too. What else lies outside ``/v1`` is open to this machine; from
+elsewhere it takes the operator token or an API token.
 """
 
 import ipaddress
@@ -12,6 +13,10 @@ from dataclasses import dataclass
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from gpupool.control.authorising import check_role, is_miner_path
+from gpupool.control.http.hotkey_signatures import SIGNED, claim_of
+from gpupool.control.http.rates import AddressRates
+from gpupool.control.pool import Pool
 from gpupool.core.errors import ForbiddenError, UnauthorizedError
 from gpupool.core.home import Home
 from gpupool.core.keys import (
@@ -27,6 +32,9 @@ BY = "gpupool.by"
 """Key of the request's scope under which the caller is named, for the events of what it changes."""
 MINTED = "gpupool.minted"
 """Key of the request's scope under which a minted join token lies that was good when the request came."""
+MINER_RATE = 10.0
+"""Requests a second that one address may send to the miner API."""
+MINER_BURST = 60
 _AGENT = "/v1/agent/"
 _JOIN = "/v1/agent/join"
 _FEED = "/v1/endpoints"
@@ -62,6 +70,7 @@ class Guard:
         tokens: Tokens,
         check_minted: Callable[[str], Awaitable[None]],
         authorise: Callable[[str, str, str], Awaitable[ApiToken]],
+        pool: Pool,
     ) -> None:
         """``check_minted`` raises UnauthorizedError for a join token that is not, or no longer, good.
 
@@ -69,6 +78,8 @@ class Guard:
         """
         self._app, self._tokens = app, tokens
         self._check_minted, self._authorise = check_minted, authorise
+        self._pool = pool
+        self._rates = AddressRates(pool.clock, per_second=MINER_RATE, burst=MINER_BURST)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check one request."""
@@ -83,6 +94,8 @@ class Guard:
             await self._check_join(scope)
         elif path.startswith(_AGENT):
             check_signed(scope)
+        elif is_miner_path(path):
+            await self._check_miner(scope)
         elif path == "/v1" or path.startswith("/v1/") or not _from_this_machine(scope):
             await self._check_api(scope, bearer(scope))
 
@@ -99,6 +112,17 @@ class Guard:
         else:
             await self._check_minted(given)
             scope[MINTED] = given
+
+    async def _check_miner(self, scope: Scope) -> None:
+        self._rates.take(_address(scope))
+        given = bearer(scope)
+        if given is not None:
+            await self._check_api(scope, given)
+            return
+        claim = await claim_of(self._pool, scope)
+        check_role(f"hotkey {claim.hotkey.name}", claim.hotkey.role, scope["method"], scope["path"])
+        scope[SIGNED] = claim
+        scope[BY] = f"{claim.hotkey.name}@{_address(scope)}"
 
     async def _check_api(self, scope: Scope, given: str | None) -> None:
         if given is None:

@@ -10,10 +10,12 @@ from typing import Final
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gpupool.contracts.agent_link import MAX_LOG_BYTES, MAX_REPORT_BYTES
+from gpupool.control.authorising import is_miner_path
 from gpupool.core.errors import DeadlineError, InvalidInputError, TooLargeError
 from gpupool.core.nesting import MOST_LEVELS, is_deeper
 
 MAX_BODY_BYTES: Final = 1024 * 1024
+MAX_MINER_BODY_BYTES: Final = 16 * 1024
 MAX_HEADER_BYTES: Final = 32 * 1024
 MAX_HEADERS: Final = 100
 MAX_TARGET_BYTES: Final = 8 * 1024
@@ -42,7 +44,7 @@ def body_limit(path: str) -> int:
         return MAX_REPORT_BYTES
     if path.startswith("/v1/agent/logs/"):
         return MAX_LOG_BYTES
-    return MAX_BODY_BYTES
+    return MAX_MINER_BODY_BYTES if is_miner_path(path) else MAX_BODY_BYTES
 
 
 def check_head(scope: Scope) -> None:

@@ -9,6 +9,8 @@ from pydantic.json_schema import models_json_schema
 
 from gpupool.contracts.agent_link import Command, Report
 from gpupool.contracts.problems import MEDIA_TYPE, Problem
+from gpupool.control.authorising import is_miner_path
+from gpupool.validators.chutes.signing import SIGNATURE
 
 _REFERENCE: Final = "#/components/schemas/{model}"
 _SIGNED: Final[dict[str, dict[str, str | None]]] = {
@@ -46,6 +48,7 @@ def describe_api(app: FastAPI) -> dict[str, Any]:
     components["securitySchemes"] = {
         "token": {"type": "http", "scheme": "bearer"},
         "joinToken": {"type": "http", "scheme": "bearer"},
+        "hotkey": {"type": "apiKey", "in": "header", "name": SIGNATURE},
         "signature": {"type": "apiKey", "in": "header", "name": "X-Gpupool-Signature"},
     }
     problem = {"content": {MEDIA_TYPE: {"schema": {"$ref": _REFERENCE.format(model="Problem")}}}}
@@ -64,6 +67,8 @@ def _security(path: str) -> list[dict[str, list[str]]]:
         return [{"joinToken": []}, {"signature": []}]
     if path.startswith("/v1/agent/"):
         return [{"signature": []}]
+    if is_miner_path(path):
+        return [{"hotkey": []}, {"token": []}]
     return [{"token": []}] if path.startswith("/v1/") else []
 
 

@@ -1,5 +1,6 @@
 """Errors as answers: every fault, from whatever layer, leaves as problem+json with a stable code and a remedy."""
 
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
@@ -10,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from gpupool.contracts.problems import MEDIA_TYPE, problem_of
-from gpupool.core.errors import GpupoolError, InvalidInputError, NotFoundError
+from gpupool.core.errors import BusyError, GpupoolError, InvalidInputError, NotFoundError
 from gpupool.core.ids import new_id
 
 _LOG = structlog.get_logger(__name__)
@@ -39,7 +40,8 @@ def problem_response(
     if error.status == 401:
         extra["WWW-Authenticate"] = "Bearer"
     if error.status in _RETRY_STATUSES:
-        extra["Retry-After"] = "1"
+        seconds = error.retry_after if isinstance(error, BusyError) else None
+        extra["Retry-After"] = str(max(1, math.ceil(seconds or 1)))
     body = problem_of(error, request_id).model_dump_json()
     return Response(body, status_code=error.status, media_type=MEDIA_TYPE, headers=extra)
 
