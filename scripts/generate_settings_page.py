@@ -16,6 +16,7 @@ from gpupool.agent.settings import AgentSettings
 from gpupool.control.settings import ControlSettings
 from gpupool.core.settings import ProcessSettings
 from gpupool.gateway.settings import GatewaySettings
+from gpupool.market.settings import MarketSettings
 from gpupool.recompute.server.settings import RecomputeServerSettings
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "settings.md"
@@ -24,6 +25,7 @@ SECTIONS: dict[str, type[ProcessSettings]] = {
     "Control": ControlSettings,
     "Agent": AgentSettings,
     "Gateway": GatewaySettings,
+    "Market": MarketSettings,
     "Recompute server": RecomputeServerSettings,
 }
 COMMANDS = {

@@ -23,6 +23,7 @@ from gpupool.cli import (
     gateway,
     gpu,
     harvester,
+    market,
     node,
     recompute,
     solver,
@@ -65,6 +66,7 @@ app.add_typer(control.app, name="control")
 app.add_typer(agent.app, name="agent")
 app.add_typer(gateway.app, name="gateway")
 app.add_typer(recompute.app, name="recompute")
+app.add_typer(market.app, name="market")
 app.add_typer(harvester.app, name="harvester")
 app.add_typer(solver.app, name="solver")
 
