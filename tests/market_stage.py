@@ -36,6 +36,7 @@ class MarketProcess:
         self.log = folder / "market.log"
         self.process = Member("market", ["market", "serve", "--port", "0"], env, self.log)
         self._client: httpx.AsyncClient | None = None
+        self._image = False
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -86,8 +87,10 @@ class MarketProcess:
         return reply.json()
 
     async def publish(self, name: str = "hello", **more: Any) -> dict[str, Any]:
-        """Publish a chute, and its image before it."""
-        await self.own("POST", "/market/images", user="ada", name="base", tag="1.0")
+        """Publish a chute, and its image before the first one."""
+        if not self._image:
+            await self.own("POST", "/market/images", user="ada", name="base", tag="1.0")
+            self._image = True
         chute = {
             "user": "ada",
             "name": name,
