@@ -57,5 +57,5 @@ lock: ## resolve the dependencies anew (ARGS=--upgrade takes newer releases)
 	@scripts/lock.sh $(ARGS)
 
 clean: ## remove what was made here; the pool's state in .gpupool stays
-	rm -rf .venv .venv.lock .venv-chia .venv-chia.lock .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .numba-cache build dist
+	rm -rf .venv .venv.lock .venv-chia .venv-chia.lock .venv-chutes .venv-chutes.lock .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .numba-cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -32,14 +32,16 @@ resolve() {
 unhang() {
     # No pin may hang on a Python version: Ubuntu 22.04 calls its Python 3.11.0rc1, and pip counts a release
     # candidate as neither below nor above 3.12.
-    sed -i "s/ ; python_full_version < '3\\.1[0-9]'//" "$1"
+    hanging="python_full_version < '3\.1[0-9](\.[0-9]+)?'"
+    sed -i -E -e "s/ ; $hanging and / ; /" -e "s/ ; $hanging//" "$1"
 }
 
-resolve_chia() {
-    # Stock Chia of one release, for the tests that meet it (scripts/chia_env.sh). A few of its parts are source only.
-    output=locks/chia.txt
+resolve_peer() {
+    # One release of a peer's programs, for the tests that meet it (scripts/peer_env.sh). A few parts are source only.
+    output=locks/$1.txt requirement=$2
+    shift 2
     [ ! -f "$output" ] || cp "$output" "$output.new"
-    echo 'chia-blockchain==2.7.5' | uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest \
+    echo "$requirement" | uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest \
         --generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links \
         --output-file "$output.new" "$@" - >/dev/null
     unhang "$output.new"
@@ -53,7 +55,8 @@ trap 'rm -rf locks/*.new "$scratch"' EXIT
 resolve locks/all.txt --all-extras --group dev "$@"
 resolve locks/base.txt --constraint locks/all.txt
 resolve locks/up.txt --extra recompute --extra demo --constraint locks/all.txt
-resolve_chia "$@"
+resolve_peer chia chia-blockchain==2.7.5 "$@"
+resolve_peer chutes chutes-miner-cli==0.1.0 "$@"
 
 for version in 3.11 3.12 3.13 3.14; do
     for lock in base up all; do

@@ -1,27 +1,21 @@
 """Stock chia-blockchain in an environment of its own, made the first time that a test asks for it.
 
 Making it takes half a minute and 200 MB, so a test that asks is marked `slow`. Whoever changes the environment takes
-a copy of it, since every test of a run shares the one that `scripts/chia_env.sh` made.
+a copy of it, since every test of a run shares the one that `scripts/peer_env.sh` made.
 """
 
 import os
 import shutil
-import subprocess
-from functools import cache
 from pathlib import Path
 
-CHECKOUT = Path(__file__).resolve().parent.parent
+import peer_env
+
 RELEASE = "2.7.5"
 
 
-@cache
 def environment() -> Path:
     """Return the folder of the shared environment (`bin/python`, `bin/chia`), made if need be. Not to be changed."""
-    made = subprocess.run(
-        [CHECKOUT / "scripts" / "chia_env.sh"], capture_output=True, text=True, timeout=600, check=False
-    )
-    assert made.returncode == 0, f"scripts/chia_env.sh failed:\n{made.stderr}"
-    return Path(made.stdout.strip())
+    return peer_env.environment("chia")
 
 
 def python() -> Path:

@@ -1,13 +1,16 @@
 #!/bin/sh
-# Make `.venv-chia`: stock chia-blockchain in an environment of its own, for the tests that meet the real thing.
+# Make `.venv-chia` or `.venv-chutes`: a peer's own programs (stock chia-blockchain; chutes-miner-cli) in an environment
+# of its own, for the tests that meet the real thing. `scripts/peer_env.sh chia` prints its folder.
 #
-# Its releases of shared libraries (chia_rs above all) are not ours, so it can never live in `.venv`. Made the first
-# time that a test asks (`tests/chia_env.py`), kept until its lock changes, removed by `make clean`. Prints its folder.
+# Their releases of shared libraries (chia_rs above all) are not ours, so they can never live in `.venv`. Made the first
+# time that a test asks (`tests/peer_env.py`), kept until its lock changes, removed by `make clean`.
 set -eu
 
+peer=${1:?which peer: chia or chutes}
+
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd -P)
-venv=$root/.venv-chia
-lock=$root/locks/chia.txt
+venv=$root/.venv-$peer
+lock=$root/locks/$peer.txt
 stamp=$venv/.made-from
 unset PYTHONDONTWRITEBYTECODE PYTHONHOME PYTHONPATH VIRTUAL_ENV PIP_TARGET PIP_PREFIX PIP_ROOT PIP_FIND_LINKS UV_FIND_LINKS
 export UV_PYTHON_DOWNLOADS=never PIP_USER=0
@@ -21,7 +24,7 @@ is_current() {
 }
 
 fitting_python() {
-    # chia-blockchain and its extensions have wheels for these.
+    # The extensions that the peers need have wheels for these.
     for candidate in "$root/.venv/bin/python" python3.12 python3.11 python3.13 python3; do
         if command -v "$candidate" >/dev/null 2>&1 &&
             "$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null; then
@@ -29,12 +32,12 @@ fitting_python() {
             return 0
         fi
     done
-    echo "The tests with stock Chia need Python 3.11 to 3.13 (apt-get install python3.11-venv)." >&2
+    echo "The tests with programs of others need Python 3.11 to 3.13 (apt-get install python3.11-venv)." >&2
     return 3
 }
 
 install() {
-    # Three small packages of Chia's own are published as source only, so building is allowed here.
+    # A few small packages are published as source only, so building is allowed here.
     if command -v uv >/dev/null 2>&1 && uv --version >/dev/null 2>&1; then
         uv venv --quiet --no-project --python "$1" "$venv" &&
             uv pip install --quiet --python "$venv/bin/python" --compile-bytecode \
@@ -47,7 +50,7 @@ install() {
 }
 
 # One maker at a time: several test workers may ask at once.
-exec 9>"$root/.venv-chia.lock"
+exec 9>"$venv.lock"
 flock 9
 if ! is_current; then
     python=$(fitting_python)
