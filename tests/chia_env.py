@@ -6,6 +6,7 @@ a copy of it, since every test of a run shares the one that `scripts/peer_env.sh
 
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import peer_env

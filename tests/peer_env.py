@@ -1,4 +1,4 @@
-"""Programs of others in environments of their own, made the first time that a test asks for them (so such a test is slow)."""
+"""Programs of others in environments of their own, made the first time that a test asks: such a test is slow."""
 
 import subprocess
 from functools import cache

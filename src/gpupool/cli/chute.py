@@ -8,11 +8,13 @@ import typer
 from gpupool.cli.completing import chute_names
 from gpupool.cli.connect import ControlOption, connect
 from gpupool.cli.output import JsonFlag
+from gpupool.cli.purging import purge
 from gpupool.cli.watching import WatchFlag
 from gpupool.fleet.workloads import WorkloadKind
 
 app = typer.Typer(help="The apps (chutes) that the pool serves.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(help="The workload's name.", autocompletion=chute_names)]
+app.command()(purge)
 
 
 @app.command()

@@ -17,20 +17,29 @@ def events(
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="Show at most so many at once.")] = 100,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new ones until Ctrl-C.")] = False,
+    by: Annotated[
+        str | None,
+        typer.Option(metavar="WHO", help="Only what this one asked for: a token's or hotkey's name."),
+    ] = None,
     control: ControlOption = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Show what happened, the newest last; with --json one object a line.
 
-    Examples: `gpupool events --limit 20` · `gpupool events --after 0` · `gpupool events --follow --json`
+    Examples: `gpupool events --limit 20` · `gpupool events --after 0` · `gpupool events --follow --json` ·
+    `gpupool events --by alice`
     """
     with connect(control) as client:
         # Only the newest ones need to know how many there are.
-        seen = max(0, client.pool().last_event_seq - limit) if after is None else after
-        if after is None and seen:
+        newest = after is None and by is None
+        seen = max(0, client.pool().last_event_seq - limit) if newest else after or 0
+        latest = after is None and by is not None
+        if newest and seen:
             _note(f"{seen} older events are not shown; `gpupool events --after 0` begins with the first.")
         while True:
-            batch = client.events(after=seen, limit=limit, wait=20.0 if follow else 0.0)
+            wait = 20.0 if follow and not latest else 0.0
+            batch = client.events(after=seen, limit=limit, wait=wait, by=by, latest=latest)
+            latest = False
             for event in sorted(batch, key=lambda event: event.seq):
                 if event.seq <= seen:
                     # Delivery is at least once; what was shown is not shown again, and the number never falls.

@@ -14,6 +14,7 @@ from gpupool import __version__
 from gpupool.cli import (
     agent,
     alerts,
+    audit,
     backup,
     chute,
     control,
@@ -23,6 +24,7 @@ from gpupool.cli import (
     gateway,
     gpu,
     harvester,
+    hotkey,
     market,
     node,
     recompute,
@@ -52,6 +54,7 @@ app.command("doctor")(doctor.doctor)
 app.command("support-bundle")(support_bundle.support_bundle)
 app.command("uninstall")(uninstall.uninstall)
 app.command("events")(events.events)
+app.command("audit")(audit.audit)
 app.command("backup")(backup.backup)
 app.command("restore")(backup.restore)
 app.add_typer(backup.app, name="database")
@@ -59,6 +62,7 @@ app.add_typer(chute.app, name="chute")
 app.add_typer(deployment.app, name="deployment")
 app.add_typer(node.app, name="node")
 app.add_typer(token.app, name="token")
+app.add_typer(hotkey.app, name="hotkey")
 app.add_typer(why.app, name="why")
 app.add_typer(gpu.app, name="gpu")
 app.add_typer(alerts.app, name="alerts")

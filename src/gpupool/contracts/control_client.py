@@ -26,8 +26,10 @@ from gpupool.contracts.control import (
     WorkloadView,
 )
 from gpupool.contracts.feed import EndpointsView
+from gpupool.contracts.hotkeys import HotkeyRequest, HotkeyView
 from gpupool.contracts.nodes import DrainView, InviteReply, InviteRequest, JoinTokenView, NodeSettings
 from gpupool.contracts.problems import error_of
+from gpupool.contracts.purging import PurgedView, PurgeRequest
 from gpupool.contracts.spec import SpecFile
 from gpupool.core.errors import DeadlineError, InvalidInputError, UnavailableError
 from gpupool.fleet.workloads import Protocol
@@ -134,6 +136,19 @@ class ControlClient:
         """Let a token open nothing any more; raise NotFoundError where none is called so."""
         self._send("DELETE", f"/v1/tokens/{_part(name)}")
 
+    def add_hotkey(self, request: HotkeyRequest) -> HotkeyView:
+        """Let a hotkey ask control; raise ConflictError where it or its name is known already."""
+        body = request.model_dump(mode="json")
+        return _parsed(HotkeyView, self._send("POST", "/v1/hotkeys", json=body))
+
+    def hotkeys(self) -> list[HotkeyView]:
+        """Return the hotkeys that may ask control, oldest first."""
+        return self._list(list[HotkeyView], "/v1/hotkeys")
+
+    def remove_hotkey(self, name: str) -> None:
+        """Let a hotkey, by its name or address, ask nothing any more; raise NotFoundError where none is called so."""
+        self._send("DELETE", f"/v1/hotkeys/{_part(name)}")
+
     def devices(self) -> list[DeviceView]:
         """Return every device with its claims."""
         return self._list(list[DeviceView], "/v1/devices")
@@ -174,19 +189,34 @@ class ControlClient:
         """Return one placement, however old; raise NotFoundError where there is none of that id."""
         return self._get(PlacementView, f"/v1/placements/{_part(placement_id)}")
 
+    def purge(self, request: PurgeRequest) -> list[PurgedView]:
+        """End deployments so that they are placed anew; return those that are ending."""
+        body = request.model_dump(mode="json")
+        return _parsed(list[PurgedView], self._send("POST", "/v1/purges", json=body))
+
     def logs(self, placement_id: str, lines: int = 100) -> str:
         """Return the last ``lines`` (>= 1) lines that a placement's process wrote."""
         return self._send("GET", f"/v1/placements/{_part(placement_id)}/logs", {"lines": lines}).text
 
     def events(
-        self, after: int = 0, limit: int = 100, wait: float = 0.0, subject: str | None = None
+        self,
+        after: int = 0,
+        limit: int = 100,
+        wait: float = 0.0,
+        *,
+        subject: str | None = None,
+        by: str | None = None,
+        asked: bool = False,
+        latest: bool = False,
     ) -> list[EventView]:
         """Return events with a sequence number above ``after``, waiting up to ``wait`` seconds for the first one.
 
-        ``subject``: only those of one thing, by its id.
+        ``subject``: only those of one thing, by its id; ``asked``: only what somebody asked for, ``by`` this one;
+        ``latest``: the last ones of them instead of the first ones.
         """
+        chosen = {"subject": subject, "by": by, "asked": asked, "latest": latest}
         return self._get(
-            list[EventView], "/v1/events", hold=wait, after=after, limit=limit, wait=wait, subject=subject
+            list[EventView], "/v1/events", hold=wait, after=after, limit=limit, wait=wait, **chosen
         )
 
     def alerts(self) -> AlertsView:
