@@ -42,21 +42,33 @@ def test_a_list_cut_anywhere_is_refused_or_a_shorter_list() -> None:
     for at in range(len(text) + 1):
         if at in whole:
             assert read(text[:at]) == ITEMS[: whole[at]]
+        elif at == 0:
+            assert read(b"") == []
         else:
             with pytest.raises(BrokenListError, match="validator's list of chutes"):
                 read(text[:at])
 
 
-def test_an_empty_list_says_so() -> None:
-    assert read(b"data: NO_ITEMS\n") == []
-    assert read(b": alive\n\ndata: NO_ITEMS\n\n") == []
+@pytest.mark.parametrize(
+    ("text", "silent"),
+    [
+        (b"data: NO_ITEMS\n", False),
+        (b": alive\n\ndata: NO_ITEMS\n\n", False),
+        (b"", True),
+        (b"\n\n", True),
+        (b": alive\n\n", True),
+    ],
+    ids=range(5),
+)
+def test_an_empty_list_says_so_or_is_silent(text: bytes, silent: bool) -> None:
+    stream = LineStream("chutes")
+    stream.feed(text)
+    assert (stream.end(), stream.silent) == ([], silent)
 
 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (b"", "is empty"),
-        (b"\n\n", "is empty"),
         (b"data: NO_ITEMS", "within a line"),
         (b'data: {"a": 1}\n', "within an item"),
         (b'data: {"a": 1}\ndata: {"b": 1}\n\n', "no item"),
@@ -70,7 +82,7 @@ def test_an_empty_list_says_so() -> None:
         (b"data: \xff\xfe\n\n", "number 1"),
         (b"data:\n\n", "no item"),
     ],
-    ids=range(14),
+    ids=range(12),
 )
 def test_what_is_no_list(text: bytes, why: str) -> None:
     with pytest.raises(BrokenListError, match=why):

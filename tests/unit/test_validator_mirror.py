@@ -56,6 +56,13 @@ def test_an_empty_list_is_a_landslide_and_a_short_outage_of_it_loses_nothing() -
     assert not seen.doubtful
 
 
+def test_silence_is_believed_late_however_little_it_ends() -> None:
+    seen = mirror("a")
+    for _ in range(LANDSLIDE_CONFIRMATIONS - 1):
+        assert not seen.take(Listing({}, silent=True))
+    assert seen.take(Listing({}, silent=True)).gone == {"a": 1}
+
+
 def test_a_small_catalog_can_end() -> None:
     seen = mirror("a")
     seen.take(Listing({}))

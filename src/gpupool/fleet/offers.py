@@ -19,6 +19,8 @@ class Listing(Generic[T]):
     items: Mapping[str, T]
     unusable: Mapping[str, str] = field(default_factory=dict)
     """What is there but cannot be used, with the reason: no offer, and yet not gone."""
+    silent: bool = False
+    """Nothing was listed, and the validator has no way to say so, or did not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -118,7 +118,8 @@ class MinerRoutes:
         """Return a list as a stream of lines."""
         hotkey = self._identity.miner(request.headers, purpose=signing.MINER)
         items = list(self._items(request.path_params["kind"], hotkey))
-        lines = listing.lines_of(items, explicit_null="explicit_null" in request.query_params)
+        asked = request.query_params.get("explicit_null", "").casefold() in {"true", "1"}
+        lines = listing.lines_of(items, explicit_null=asked)
         return StreamingResponse(lines, media_type="text/event-stream")
 
     def _items(self, kind: str, hotkey: str) -> Iterable[dict[str, Any]]:

@@ -8,6 +8,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, Final, Protocol, Self, TypeVar
 from urllib.parse import quote
 
@@ -193,7 +194,8 @@ class ChutesValidator:
         headers = signing.signed_headers(self._signer, self._now(), purpose=signing.MINER)
         patience = aiohttp.ClientTimeout(total=LIST_SECONDS, sock_connect=10.0, sock_read=QUIET_SECONDS)
         async with self._answer("GET", f"{path}?explicit_null=True", headers, None, patience) as response:
-            return _listing(name, await read_list(name, response.content.iter_any()), message, key)
+            stream = await read_list(name, response.content.iter_any())
+        return replace(_listing(name, stream.items, message, key), silent=stream.silent)
 
     async def _table(self, path: str, message: type[Offering[T]], key: str) -> Listing[T]:
         found = await self._ask("GET", path)

@@ -1,8 +1,9 @@
 """The validator's lists: a text of ``data: <json>`` lines that says neither how many come nor that it is whole.
 
-Each item is one line and a blank one; an empty list is the line ``data: NO_ITEMS``. A stream that was cut between two
-items looks like a shorter list, and only `mirror` can guard against that. Everything that can be told here is told:
-a line cut short, an item without its blank line, anything that is neither, and nothing at all are no list.
+Each item is one line and a blank one; an empty list of instances is the line ``data: NO_ITEMS``, of anything else no byte at
+all. A stream that was cut between two items looks like a shorter list, and only `mirror` can guard against that.
+Everything that can be told here is told: a line cut short, an item without its blank line, and anything that is neither
+are no list, and silence is called silence.
 """
 
 import json
@@ -56,14 +57,17 @@ class LineStream:
         if len(self._rest) > MOST_LINE_BYTES:
             raise self._broken(f"has a line of more than {MOST_LINE_BYTES} bytes")
 
+    @property
+    def silent(self) -> bool:
+        """Whether nothing was listed, and not even that was said."""
+        return not self.items and not self._none
+
     def end(self) -> list[dict[str, Any]]:
         """Return the items of a list that has come to its end; raise BrokenListError where it cannot have."""
         if self._rest:
             raise self._broken("ends within a line")
         if self._blank_due:
             raise self._broken("ends within an item")
-        if not self.items and not self._none:
-            raise self._broken("is empty, and does not say that nothing is there")
         return self.items
 
     def _take(self, line: bytes) -> None:
@@ -96,9 +100,10 @@ class LineStream:
         return BrokenListError(f"The validator's list of {self._name} {what}.")
 
 
-async def read_list(name: str, chunks: AsyncIterable[bytes]) -> list[dict[str, Any]]:
-    """Return the items of a whole list."""
+async def read_list(name: str, chunks: AsyncIterable[bytes]) -> LineStream:
+    """Return a list that has come to its end."""
     stream = LineStream(name)
     async for chunk in chunks:
         stream.feed(chunk)
-    return stream.end()
+    stream.end()
+    return stream

@@ -2,8 +2,8 @@
 
 A list that was cut short, a database that was restored from an older backup, a proxy that answers for a server that is
 down: each looks like the end of apps that earn money. So whatever is missing counts as gone only when consecutive
-whole lists lack it, more of them where much is missing at once; a failed reading in between begins the count anew. A
-person may confirm what the count has not.
+whole lists lack it, more of them where much is missing at once or nothing was said; a failed reading in between begins
+the count anew. A person may confirm what the count has not.
 """
 
 from collections.abc import Collection, Mapping
@@ -66,7 +66,7 @@ class Mirror(Generic[T]):
         self.readings += 1
         there = listed.keys() | listing.unusable.keys()
         self._missing = {key: self._missing.get(key, 0) + 1 for key in self._known if key not in there}
-        needed = LANDSLIDE_CONFIRMATIONS if self._is_landslide() else CONFIRMATIONS
+        needed = LANDSLIDE_CONFIRMATIONS if listing.silent or self._is_landslide() else CONFIRMATIONS
         gone = [key for key, times in self._missing.items() if times >= needed]
         return Difference(appeared, changed, {key: self.confirm(key) for key in gone})
 
