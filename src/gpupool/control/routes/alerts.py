@@ -19,7 +19,7 @@ from gpupool.contracts.alerts import (
 from gpupool.control.alerts.desk import AlertDesk
 from gpupool.control.alerts.rules import RULES
 from gpupool.control.alerts.telling import silences_on
-from gpupool.control.routes.paging import JSON, PoolHere, answer
+from gpupool.control.routes.paging import JSON, By, PoolHere, answer
 from gpupool.core.errors import LimitReachedError, NotFoundError
 from gpupool.core.ids import new_id
 from gpupool.fleet.alarms import Alarm, Silence
@@ -77,9 +77,9 @@ async def list_silences(pool: PoolHere, desk: DeskHere) -> Response:
 
 
 @router.post("/silences", response_model=SilenceView, status_code=201)
-async def add_silence(pool: PoolHere, desk: DeskHere, wanted: SilenceRequest) -> Response:
+async def add_silence(pool: PoolHere, desk: DeskHere, by: By, wanted: SilenceRequest) -> Response:
     """Tell nothing of the alarms that a pattern fits, for a while."""
-    async with pool.change() as change:
+    async with pool.change(by) as change:
         if len(await change.writer.silences()) >= MOST_SILENCES:
             raise LimitReachedError(f"There are {MOST_SILENCES} silences, and no more may be.")
         silence = Silence(
@@ -105,9 +105,9 @@ async def add_silence(pool: PoolHere, desk: DeskHere, wanted: SilenceRequest) ->
 
 
 @router.delete("/silences/{silence_id}", status_code=204, response_class=Response)
-async def remove_silence(pool: PoolHere, desk: DeskHere, silence_id: str) -> Response:
+async def remove_silence(pool: PoolHere, desk: DeskHere, by: By, silence_id: str) -> Response:
     """End a silence now."""
-    async with pool.change() as change:
+    async with pool.change(by) as change:
         if not await change.writer.drop_silence(silence_id):
             raise NotFoundError(
                 f"There is no silence {silence_id[:100]!r}.", remedy="See `gpupool alerts silences`."
