@@ -18,7 +18,6 @@ from fleet_samples import (
     a_placement,
     a_spec,
     a_workload,
-    an_api_token,
     an_event,
     exclusive,
     later,
@@ -26,11 +25,8 @@ from fleet_samples import (
     shared,
 )
 from gpupool.core.errors import ConflictError, ImpossibleMoveError, InvalidInputError, NotFoundError
-from gpupool.fleet.api_tokens import Role
 from gpupool.fleet.claims import ClaimRefusedError
 from gpupool.fleet.devices import DeviceKind, ProofState
-from gpupool.fleet.events import Event
-from gpupool.fleet.hotkeys import OperatorHotkey
 from gpupool.fleet.jobs import JobState
 from gpupool.fleet.nodes import NodeState
 from gpupool.fleet.placements import PlacementState
@@ -127,64 +123,6 @@ async def test_name_and_key_are_free_again_once_their_node_is_removed(store: Sto
     with pytest.raises(ImpossibleMoveError, match="removed"):
         async with store.write() as writer:
             await writer.put_node(replace(first, state=NodeState.READY))
-
-
-async def test_api_tokens_are_found_by_digest_and_revoked(store: Store) -> None:
-    later_one = an_api_token("two", created_at=later(9), expires_at=later(90), created_by="me")
-    first = an_api_token("one", role=Role.ADMIN)
-    async with store.write() as writer:
-        assert await writer.api_tokens() == []
-        for token in (later_one, first):
-            await writer.put_api_token(token)
-    async with store.read() as view:
-        assert list(await view.api_tokens()) == [first, later_one]
-        assert await view.api_token(later_one.digest) == later_one
-        assert await view.api_token("another") is None
-    with pytest.raises(ConflictError):
-        async with store.write() as writer:
-            await writer.put_api_token(replace(first, id=later_one.id + "x"))
-    async with store.write() as writer:
-        await writer.put_api_token(replace(first, revoked=True))
-        assert await writer.api_token(first.digest) == replace(first, revoked=True)
-
-
-async def test_hotkeys_are_found_by_address_changed_and_forgotten(store: Store) -> None:
-    first = OperatorHotkey(address="5A", name="alice", role=Role.OPERATOR, created_by="me", created_at=NOON)
-    second = replace(first, address="5B", name="bob", role=Role.VIEWER, created_at=later(1))
-    async with store.write() as writer:
-        for key in (second, first):
-            await writer.put_hotkey(key)
-    async with store.read() as view:
-        assert list(await view.hotkeys()) == [first, second]
-        assert (await view.hotkey("5B"), await view.hotkey("5C")) == (second, None)
-    with pytest.raises(ConflictError, match="bob"):
-        async with store.write() as writer:
-            await writer.put_hotkey(replace(first, name="bob"))
-    async with store.write() as writer:
-        await writer.put_hotkey(replace(first, role=Role.ADMIN))
-        assert [await writer.drop_hotkey("5B") for _ in range(2)] == [True, False]
-    async with store.read() as view:
-        assert list(await view.hotkeys()) == [replace(first, role=Role.ADMIN)]
-
-
-async def test_events_are_found_by_whoever_asked_for_them(store: Store) -> None:
-    asked = ["alice@10.0.0.1", None, "alice@10.0.0.2", "alice2@10.0.0.1", "al%@10.0.0.1", None, "operator"]
-    async with store.write() as writer:
-        for by in asked:
-            data = {} if by is None else {"by": by}
-            await writer.emit(Event(kind="node.locked", subject="node-1", at=NOON, data=data))
-
-    async def found(**how: Any) -> list[object]:
-        async with store.read() as view:
-            return [event.data["by"] for event in await view.events(**how)]
-
-    assert await found(asked=True) == [by for by in asked if by]
-    assert await found(asked=True, latest=True, limit=2) == ["al%@10.0.0.1", "operator"]
-    assert await found(actor="alice") == ["alice@10.0.0.1", "alice@10.0.0.2"]
-    assert await found(actor="alice@10.0.0.2") == ["alice@10.0.0.2"]
-    assert await found(actor="al%") == ["al%@10.0.0.1"]
-    assert await found(actor="operator", subject="node-1") == ["operator"]
-    assert await found(actor="operator", subject="node-2") == []
 
 
 async def test_join_tokens_are_found_by_digest_spent_and_forgotten(store: Store) -> None:

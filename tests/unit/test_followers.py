@@ -51,9 +51,12 @@ class Unsteady:
         """Return as much of the pool's view as the follower asks for."""
         return SimpleNamespace(last_event_seq=len(self.log))
 
-    def events(self, after: int = 0, limit: int = 100, wait: float = 0.0) -> list[EventView]:
+    def events(
+        self, after: int = 0, limit: int = 100, wait: float = 0.0, *, by: str | None, latest: bool
+    ) -> list[EventView]:
         """Return what follows ``after``, cut short, with older ones again, and turned round."""
         assert wait > 0
+        assert (by, latest) == (None, False)
         fresh = [event for event in self.log if event.seq > after][:limit]
         if not self.faults:
             if fresh:
