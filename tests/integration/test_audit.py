@@ -66,7 +66,7 @@ def changing_routes() -> set[tuple[str, str]]:
     for module in ROUTERS:
         for route in module.router.routes:
             assert isinstance(route, APIRoute)
-            for method in route.methods:
+            for method in route.methods or ():
                 if route.include_in_schema and (method != "GET" or route.path in CHANGING_GETS):
                     found.add((method, route.path))
     return found

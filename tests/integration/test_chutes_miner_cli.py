@@ -7,6 +7,7 @@ import asyncio
 import json
 import shlex
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -37,8 +38,8 @@ async def test_every_command_does_its_work(pool: LightPool, tmp_path: Path) -> N
         assert told.returncode == 0, (words, told.stdout, told.stderr)
         return told.stdout
 
-    add = ("add-node", "--name", "tested", "--validator", ADDRESS)
-    add += ("--hourly-cost", "0.5", "--gpu-short-ref", "l4")
+    known = ("--name", "tested", "--validator", ADDRESS)
+    add = ("add-node", *known, "--hourly-cost", "0.5", "--gpu-short-ref", "l4")
 
     pool.control.start()
     await pool.until(lambda: pool.try_once("GET", "/readyz"), "control")
@@ -74,15 +75,16 @@ async def test_every_command_does_its_work(pool: LightPool, tmp_path: Path) -> N
     assert (await pool.get("/v1/nodes/tested"))["locked"] is True
     assert "lock status is now: False" in await said("unlock", "--name", "tested")
 
-    for words in (
+    purges: list[tuple[str, ...]] = [
         ("purge-deployments",),
         ("purge-deployment", "--deployment-id", "THIS"),
         ("purge-deployment", "--node-id", "tested"),
-    ):
-        before = (await pool.active())["placements"][0]["id"]
-        purged = json.loads(await said(*(before if word == "THIS" else word for word in words)))
-        assert [one["deployment_id"] for one in purged["deployments_purged"]] == [before], words
-        await pool.until(lambda gone=before: _replaced(pool, gone), "another deployment")
+    ]
+    for purge in purges:
+        before = str((await pool.active())["placements"][0]["id"])
+        purged = json.loads(await said(*(before if word == "THIS" else word for word in purge)))
+        assert [one["deployment_id"] for one in purged["deployments_purged"]] == [before], purge
+        await pool.until(partial(_replaced, pool, before), "another deployment")
 
     deleted = json.loads(await said("delete-node", "--name", "tested"))
     assert deleted["status"] == "started"

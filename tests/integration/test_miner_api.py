@@ -317,7 +317,7 @@ async def test_a_head_that_is_not_whole_is_refused(miner: Miner) -> None:
         {SIGNATURE: "zz" * 64},
         {SIGNATURE: right[SIGNATURE][2:]},
     ):
-        encoded = {key: value.encode() for key, value in (right | changed).items()}
+        encoded = [(key.encode(), value.encode()) for key, value in (right | changed).items()]
         reply = await miner.anonymous.get("/servers/", headers=encoded)
         assert (reply.status_code, reply.json()["code"]) == (401, "unauthorized"), changed
 
