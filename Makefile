@@ -14,7 +14,7 @@ kernels test test-full bench: export NUMBA_CACHE_DIR := $(CURDIR)/.numba-cache
 unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 
-.PHONY: help install up test test-full kernels lint format bench soak lock clean
+.PHONY: help install up test test-full test-validator kernels lint format bench soak lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +30,11 @@ test: lint kernels ## lint, then every test that belongs into 15 minutes on 2 co
 
 test-full: lint kernels ## everything, the slow tests too
 	$(PYTHON) -m pytest $(PARALLEL) $(ARGS)
+
+test-validator: install ## the validator suite against the real validator's code (CHUTES_API=/path/to/chutes-api)
+	@test -d "$(CHUTES_API)/api" || { echo "Give CHUTES_API=PATH, a checkout of chutesai/chutes-api of 2025-10." >&2; exit 2; }
+	CHUTES_API_SOURCE="$(abspath $(CHUTES_API))" CHUTES_API_PYTHON="$$(scripts/peer_env.sh validator)/bin/python" \
+		$(PYTHON) -m pytest -n 0 tests/contract/test_validator_contract.py $(ARGS)
 
 # Compiled once here, so that no test waits for the compiler nor two processes compile the same.
 kernels: install
@@ -57,5 +62,5 @@ lock: ## resolve the dependencies anew (ARGS=--upgrade takes newer releases)
 	@scripts/lock.sh $(ARGS)
 
 clean: ## remove what was made here; the pool's state in .gpupool stays
-	rm -rf .venv .venv.lock .venv-chia .venv-chia.lock .venv-chutes .venv-chutes.lock .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .numba-cache build dist
+	rm -rf .venv .venv.lock .venv-chia .venv-chia.lock .venv-chutes .venv-chutes.lock .venv-validator .venv-validator.lock .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .numba-cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -57,6 +57,7 @@ resolve locks/base.txt --constraint locks/all.txt
 resolve locks/up.txt --extra recompute --extra demo --constraint locks/all.txt
 resolve_peer chia chia-blockchain==2.7.5 "$@"
 resolve_peer chutes chutes-miner-cli==0.1.0 "$@"
+resolve_peer validator "$(cat tests/validator_case/requirements.txt)" "$@"
 
 for version in 3.11 3.12 3.13 3.14; do
     for lock in base up all; do

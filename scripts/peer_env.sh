@@ -1,12 +1,13 @@
 #!/bin/sh
-# Make `.venv-chia` or `.venv-chutes`: a peer's own programs (stock chia-blockchain; chutes-miner-cli) in an environment
-# of its own, for the tests that meet the real thing. `scripts/peer_env.sh chia` prints its folder.
+# Make `.venv-chia`, `.venv-chutes` or `.venv-validator`: a peer's own programs (stock chia-blockchain; chutes-miner-cli;
+# what the code of Chutes' validator imports) in an environment of its own, for the tests that meet the real thing.
+# `scripts/peer_env.sh chia` prints its folder.
 #
 # Their releases of shared libraries (chia_rs above all) are not ours, so they can never live in `.venv`. Made the first
 # time that a test asks (`tests/peer_env.py`), kept until its lock changes, removed by `make clean`.
 set -eu
 
-peer=${1:?which peer: chia or chutes}
+peer=${1:?which peer: chia, chutes or validator}
 
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd -P)
 venv=$root/.venv-$peer

@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -132,6 +133,12 @@ class ScriptedInstance:
     client: httpx.AsyncClient
     token: str
     host: str = "127.0.0.1"
+    base: str | None = None
+    """Where the validator is, if its tokens name another address."""
+    key: Callable[[dict[str, Any]], bytes] = lambda asked: wrapping_key(
+        asked["seed"], asked["symmetric_key"]["uuid"]
+    )
+    """What opens the key that it is given."""
 
     @property
     def claims(self) -> dict[str, Any]:
@@ -142,6 +149,8 @@ class ScriptedInstance:
 
     async def send(self, method: str, url: str, body: Any = None) -> httpx.Response:
         """Return the answer to one request under its token."""
+        if self.base is not None:
+            url = self.base + url[url.index("/", len("https://")) :]
         return await self.client.request(method, url, json=body, headers={"Authorization": self.token})
 
     async def claim(self, gpu_ids: list[str], port: int = 30_100) -> httpx.Response:
@@ -163,10 +172,11 @@ class ScriptedInstance:
     async def prove(self, asked: dict[str, Any], gpu_ids: list[str]) -> httpx.Response:
         """Answer the challenge."""
         wrapped = asked["symmetric_key"]
-        key = opened_whole(wrapping_key(asked["seed"], wrapped["uuid"]), wrapped["ciphertext"])
+        key = opened_whole(self.key(asked), wrapped["ciphertext"])
         assert key is not None
         iv, response = sealed(key, wrapped["response_plaintext"])
-        proof = {gpu_id: {"device_uuid": gpu_id} for gpu_id in gpu_ids}
+        work = {"intermediate_hashes": ["00" * 32], "num_matrices": 1, "total_iterations": 1}
+        proof = {gpu_id: {"device_uuid": gpu_id, "work_product": work} for gpu_id in gpu_ids}
         return await self.send("PUT", self.claims["url"], {"response": response, "iv": iv, "proof": proof})
 
     async def begin(self, gpu_ids: list[str], port: int = 30_100) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Stands in for the SDK, of which the validator imports one name."""
