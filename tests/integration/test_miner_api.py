@@ -193,6 +193,20 @@ async def test_a_machine_that_has_not_joined_is_answered_with_its_line(miner: Mi
         assert (await client.post("/v1/agent/join", json=body)).status_code == 200
 
 
+async def test_what_is_refused_is_in_the_log_without_the_token(
+    miner: Miner, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await miner.let_in()
+    await miner.ask("GET", "/servers/", key=BOB)
+    detail = (await miner.ask("POST", "/servers/", NODE)).json()["detail"]
+    token = detail.partition("GPUPOOL_JOIN_TOKEN=")[2].split()[0]
+    logged = "".join(capsys.readouterr())
+    assert logged.count("miner.refused") == 2
+    assert BOB.address in logged
+    assert "has not joined this pool" in logged
+    assert token not in logged
+
+
 async def test_adding_waits_for_a_machine_and_says_so(miner: Miner) -> None:
     await miner.let_in()
     agent = ScriptedAgent(miner.on, "tested", folder=miner.folder)

@@ -32,6 +32,7 @@ TRANSLATED = [
     "how-to/secure-recompute.md",
     "how-to/v2-solver-pool.md",
     "how-to/share-the-pool.md",
+    "how-to/use-chutes-miner-cli.md",
     "how-to/watch-a-proxy.md",
 ]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

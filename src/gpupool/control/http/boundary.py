@@ -8,7 +8,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gpupool.control.http.limits import check_head
 from gpupool.control.http.metrics import Metrics
-from gpupool.control.http.problems import problem_response
+from gpupool.control.http.problems import note_refusal, problem_response
 from gpupool.core.errors import GpupoolError
 from gpupool.core.ids import new_id
 
@@ -44,6 +44,7 @@ class Boundary:
             await self._app(scope, receive, named_send)
         except GpupoolError as error:
             status = error.status
+            note_refusal(scope, error)
             await problem_response(error, request_id, {"Connection": "close"})(scope, receive, named_send)
         finally:
             self._metrics.open_requests.dec()

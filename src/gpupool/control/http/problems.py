@@ -1,6 +1,7 @@
 """Errors as answers: every fault, from whatever layer, leaves as problem+json with a stable code and a remedy."""
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
@@ -11,11 +12,15 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from gpupool.contracts.problems import MEDIA_TYPE, problem_of
+from gpupool.control.authorising import is_miner_path
 from gpupool.core.errors import BusyError, GpupoolError, InvalidInputError, NotFoundError
 from gpupool.core.ids import new_id
+from gpupool.fleet.join_tokens import PREFIX
 
 _LOG = structlog.get_logger(__name__)
 _SHOWN_FAULTS: Final = 10
+_JOIN_TOKEN: Final = re.compile(rf"{PREFIX}[A-Za-z0-9_-]+")
+"""A 404 of the miner API carries one, which no log is to hold."""
 _RETRY_STATUSES: Final = frozenset({429, 503})
 
 
@@ -46,8 +51,27 @@ def problem_response(
     return Response(body, status_code=error.status, media_type=MEDIA_TYPE, headers=extra)
 
 
+def note_refusal(scope: Mapping[str, Any], error: GpupoolError) -> None:
+    """Log why the miner API refuses something: its client shows people no more than the status.
+
+    Whoever asks too often is not noted, so that nobody can fill the log.
+    """
+    if is_miner_path(scope["path"]) and error.status < 500 and not isinstance(error, BusyError):
+        client = scope.get("client")
+        _LOG.info(
+            "miner.refused",
+            method=scope["method"],
+            path=scope["path"][:200],
+            client=client[0] if client else None,
+            code=error.code,
+            message=_JOIN_TOKEN.sub(f"{PREFIX}…", error.message),
+            request_id=request_id_of(scope),
+        )
+
+
 async def _known(request: Request, error: Exception) -> Response:
     known = error if isinstance(error, GpupoolError) else GpupoolError()
+    note_refusal(request.scope, known)
     request_id = request_id_of(request.scope)
     if known.status >= 500:
         _LOG.warning(
