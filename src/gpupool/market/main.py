@@ -75,8 +75,8 @@ async def _serve(settings: MarketSettings, home: Home, listener: socket.socket) 
     url = settings.market_url or record.url or ""
     books = Books(home.data / "market.db")
     market = Market(books, SystemClock())
-    await market.load()
     try:
+        await market.load()
         identity = Identity(
             load_or_make_token(home.operator_token), settings.miners, lambda: SystemClock().now().timestamp()
         )
