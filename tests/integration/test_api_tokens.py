@@ -135,6 +135,14 @@ async def test_a_name_is_taken_once_and_bad_wishes_change_nothing(tmp_path: Path
         ("GET", "/v1/tokens", Role.ADMIN),
         ("DELETE", "/v1/tokens/a", Role.ADMIN),
         ("GET", "/v1/tokens-of-others", Role.VIEWER),
+        ("GET", "/v1/hotkeys", Role.ADMIN),
+        ("DELETE", "/v1/hotkeys/a", Role.ADMIN),
+        ("GET", "/servers/", Role.VIEWER),
+        ("GET", "/servers/a/delete_preflight", Role.VIEWER),
+        ("GET", "/servers/a/lock", Role.OPERATOR),
+        ("GET", "/servers/a/unlock", Role.OPERATOR),
+        ("GET", "/v1/nodes/lock", Role.VIEWER),
+        ("DELETE", "/deployments/purge", Role.OPERATOR),
     ],
 )
 def test_the_least_role_of_a_request(method: str, path: str, role: Role) -> None:

@@ -1,5 +1,6 @@
 """The miner API, asked as `chutes-miner-cli` asks: its recorded requests are taken once, and nothing else is."""
 
+import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -268,6 +269,14 @@ async def test_a_request_is_taken_once_to_whatever_path_and_whichever_run_of_con
         for again in (headers, shouted):
             reply = await client.delete("/deployments/purge", headers=again)
             assert (reply.status_code, "sent before" in reply.json()["detail"]) == (401, True)
+
+
+async def test_of_many_copies_at_once_one_is_taken(miner: Miner) -> None:
+    await miner.let_in()
+    headers = management_headers(ALICE, time.time())
+    asked = (miner.anonymous.get("/servers/", headers=headers) for _ in range(20))
+    statuses = [reply.status_code for reply in await asyncio.gather(*asked)]
+    assert sorted(statuses) == [200, *[401] * 19]
 
 
 @pytest.mark.parametrize(

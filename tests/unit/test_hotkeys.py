@@ -34,6 +34,17 @@ def test_a_signature_is_good_for_its_message_and_key_only() -> None:
     assert not verified(other.address, b"message", signature)
 
 
+def test_the_same_signature_has_one_form_only() -> None:
+    """Else whoever saw one could send it again in another."""
+    order = 2**252 + 27742317777372353535851937790883648493
+    signature = ALICE.sign(b"message")
+    half = int.from_bytes(signature[32:], "little") & (2**255 - 1)
+    unmarked = signature[:32] + half.to_bytes(32, "little")
+    unreduced = signature[:32] + (half + order | 2**255).to_bytes(32, "little")
+    assert not verified(ALICE.address, b"message", unmarked)
+    assert not verified(ALICE.address, b"message", unreduced)
+
+
 @given(st.binary(max_size=70), st.text(max_size=60))
 def test_nothing_else_is_a_signature_or_an_address(signature: bytes, address: str) -> None:
     assert not verified(ALICE.address, b"message", signature)

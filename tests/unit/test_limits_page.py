@@ -14,7 +14,10 @@ from gpupool.contracts.control import ScaleRequest
 from gpupool.contracts.nodes import InviteRequest
 from gpupool.contracts.spec import MAX_DEPTH, MAX_SPEC_BYTES, SpecFile
 from gpupool.control import inviting, joining, wanting
+from gpupool.control.hotkeys import MAX_HOTKEYS
 from gpupool.control.http import limits, signatures
+from gpupool.control.http.guard import MINER_BURST
+from gpupool.control.miner.adding import PATIENCE_SECONDS
 from gpupool.control.routes import alerts, paging
 from gpupool.control.serving import MAX_HEAD_BYTES
 from gpupool.control.settings import ControlSettings
@@ -28,6 +31,7 @@ from gpupool.recompute.server import answers, suitability
 from gpupool.recompute.server import cards as server_cards
 from gpupool.recompute.server.settings import RecomputeServerSettings
 from gpupool.runtimes.process import clearing, output, threshold
+from gpupool.validators.chutes.management import NONCE_SECONDS
 
 LIMITING = ("maximum", "maxLength", "maxItems", "maxProperties")
 
@@ -48,6 +52,7 @@ LIMITS = {
     "body": limits.MAX_BODY_BYTES,
     "body of an agent's report": agent_link.MAX_REPORT_BYTES,
     "body of an agent's log answer": agent_link.MAX_LOG_BYTES,
+    "body of a request to the miner API": limits.MAX_MINER_BODY_BYTES,
     "nesting of JSON": MOST_LEVELS,
     "items a page (`limit`)": paging.MAX_LIMIT,
     "seconds a long poll waits (`wait`)": int(paging.MAX_WAIT),
@@ -65,6 +70,10 @@ LIMITS = {
     "placements in a report": bound(agent_link.Report, "placements"),
     "nonces remembered for a node": signatures.NONCES_PER_NODE,
     "clock difference of a signed request": MAX_SKEW_SECONDS,
+    "clock difference of a request that a hotkey signs": NONCE_SECONDS,
+    "hotkeys that may ask": MAX_HOTKEYS,
+    "requests at once to the miner API from one address": MINER_BURST,
+    "seconds that `add-node` tells of progress": int(PATIENCE_SECONDS),
     "the file": MAX_SPEC_BYTES,
     "nesting": MAX_DEPTH,
     "`command`": bound(SpecFile, "command"),

@@ -41,9 +41,10 @@ async def purge(change: Change, request: PurgeRequest) -> list[PurgedView]:
         else {job.placement_id for job in await running_jobs(change.writer)}
     )
     nodes = {node.id: node.name for node in await change.writer.nodes()}
+    workloads = {workload.id: workload for workload in await change.writer.workloads(deleted=True)}
     purged: list[PurgedView] = []
     for placement in chosen.placements:
-        workload = await change.writer.workload(placement.workload_id)
+        workload = workloads.get(placement.workload_id)
         if workload is None or placement.state is PlacementState.DRAINING or placement.id in busy:
             continue
         if workload.spec.kind is not WorkloadKind.CHUTE and not chosen.also_recompute:

@@ -1,5 +1,7 @@
 """Nodes as the miner API shows them: servers with GPUs and deployments. Pure, from a snapshot."""
 
+from collections import defaultdict
+from collections.abc import Sequence
 from typing import Final
 
 from gpupool.catalog import Catalog
@@ -28,12 +30,19 @@ _KEPT_GIB: Final = 6
 _SHARE: Final = 0.8
 
 
-def server_view(snapshot: Snapshot, node: Node, catalog: Catalog) -> ServerView:
-    """Show one node."""
+def server_views(snapshot: Snapshot, nodes: Sequence[Node], catalog: Catalog) -> list[ServerView]:
+    """Show some nodes."""
+    live: dict[str, list[Placement]] = defaultdict(list)
+    for placement in snapshot.live:
+        if snapshot.workloads[placement.workload_id].spec.kind is WorkloadKind.CHUTE:
+            live[placement.node_id].append(placement)
+    return [_server_view(snapshot, node, live[node.id], catalog) for node in nodes]
+
+
+def _server_view(snapshot: Snapshot, node: Node, live: Sequence[Placement], catalog: Catalog) -> ServerView:
     devices = [device for device in snapshot.devices.get(node.id, ()) if device.present]
     gpus = [device for device in devices if device.kind is DeviceKind.GPU]
-    live = [p for p in snapshot.live_on(node.id) if _kind(snapshot, p) is WorkloadKind.CHUTE]
-    held = {gpu: placement.id for placement in live for gpu in gpus_of(snapshot, placement)}
+    held = {gpu: placement.id for placement in live for gpu in _gpus_of(snapshot, placement)}
     return ServerView(
         server_id=node.id,
         name=node.name,
@@ -47,12 +56,6 @@ def server_view(snapshot: Snapshot, node: Node, catalog: Catalog) -> ServerView:
         gpus=[_gpu_view(gpu, held.get(gpu.id), catalog) for gpu in gpus],
         deployments=[_deployment_view(snapshot, node, placement) for placement in live],
     )
-
-
-def gpus_of(snapshot: Snapshot, placement: Placement) -> list[str]:
-    """Return the GPUs that a placement holds for itself."""
-    held = snapshot.claims.get(placement.id, ())
-    return [claim.device_id for claim in held if claim.mode is ClaimMode.EXCLUSIVE]
 
 
 def job_view(job: Job) -> JobView:
@@ -74,8 +77,9 @@ def purged_deployment(purged: PurgedView) -> PurgedDeployment:
     )
 
 
-def _kind(snapshot: Snapshot, placement: Placement) -> WorkloadKind:
-    return snapshot.workloads[placement.workload_id].spec.kind
+def _gpus_of(snapshot: Snapshot, placement: Placement) -> list[str]:
+    held = snapshot.claims.get(placement.id, ())
+    return [claim.device_id for claim in held if claim.mode is ClaimMode.EXCLUSIVE]
 
 
 def _memory_per_gpu(devices: list[Device], gpus: list[Device]) -> int:
@@ -123,5 +127,5 @@ def _deployment_view(snapshot: Snapshot, node: Node, placement: Placement) -> De
         stub=placement.state is PlacementState.PLANNED,
         created_at=placement.created_at,
         chute=ChuteView(chute_id=workload.id, name=workload.name, version=version),
-        gpus=gpus_of(snapshot, placement),
+        gpus=_gpus_of(snapshot, placement),
     )

@@ -20,7 +20,7 @@ from gpupool.contracts.miner_api import (
 from gpupool.contracts.purging import PurgeRequest
 from gpupool.control import tending
 from gpupool.control.miner.adding import begin, progress
-from gpupool.control.miner.servers import job_view, purged_deployment, server_view
+from gpupool.control.miner.servers import job_view, purged_deployment, server_views
 from gpupool.control.pool import Pool
 from gpupool.control.purging import purge, running_jobs
 from gpupool.control.routes.paging import JSON, By, PoolHere, answer
@@ -33,9 +33,13 @@ _STREAM: Final = "text/event-stream"
 @router.get("/servers", response_model=list[ServerView], include_in_schema=False)
 async def list_servers(pool: PoolHere) -> Response:
     """List the nodes with their GPUs and deployments, oldest first."""
-    snapshot = await pool.snapshot()
-    found = [server_view(snapshot, node, pool.catalog) for node in snapshot.members()]
-    return Response(TypeAdapter(list[Any]).dump_json(found), media_type=JSON)
+
+    async def build() -> Response:
+        snapshot = await pool.snapshot()
+        found = server_views(snapshot, snapshot.members(), pool.catalog)
+        return Response(TypeAdapter(list[Any]).dump_json(found), media_type=JSON)
+
+    return await pool.answers.get("servers", build)
 
 
 @router.post(
@@ -116,4 +120,4 @@ async def _locked(pool: Pool, by: str | None, server: str, *, locked: bool) -> R
         node = await tending.find_member(change, server)
         await tending.set_lock(change, node, locked=locked)
     snapshot = await pool.snapshot()
-    return answer(server_view(snapshot, snapshot.nodes[node.id], pool.catalog))
+    return answer(server_views(snapshot, [snapshot.nodes[node.id]], pool.catalog)[0])
