@@ -272,7 +272,7 @@ async def measure(given: argparse.Namespace, folder: Path, report: Report) -> No
 async def settle(given: argparse.Namespace, control: Control, fleet: Agents, report: Report) -> None:
     """Wait for the first connects."""
     begun, used = time.monotonic(), cpu_seconds(control.pid)
-    all_there, moments, counts = await fleet.in_sync(given.nodes, 300)
+    all_there, moments, counts = await fleet.in_sync(given.nodes, 90)
     if not all_there:
         raise RuntimeError(f"the agents do not get in sync: {len(moments)} {counts}")
     cost = (cpu_seconds(control.pid) - used) / given.nodes * 1e3

@@ -16,6 +16,7 @@ from gpupool.control.http.metrics import Metrics
 from gpupool.control.http.openapi import ControlApi, operation_id
 from gpupool.control.http.problems import add_problem_handlers
 from gpupool.control.inviting import check_minted
+from gpupool.control.node_lines import NodeLines
 from gpupool.control.pool import Pool
 from gpupool.control.routes import (
     agent,
@@ -31,6 +32,7 @@ from gpupool.control.routes import (
     workloads,
 )
 from gpupool.control.routes import tokens as api_tokens
+from gpupool.control.routes.agent_door import AgentDoor
 
 
 def build_app(
@@ -50,6 +52,7 @@ def build_app(
     )
     app.state.pool = pool
     app.state.metrics = Metrics()
+    app.state.node_lines = NodeLines()
     app.state.alerts = desk or AlertDesk(pool)
     app.state.metrics.registry.register(DeskMetrics(app.state.alerts))
     for module in (
@@ -79,4 +82,5 @@ def build_app(
         pool=pool,
     )
     app.add_middleware(Boundary, metrics=app.state.metrics)
+    app.door = AgentDoor(pool, app.state.metrics, body_seconds)
     return app

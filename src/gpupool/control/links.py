@@ -70,6 +70,8 @@ class Link:
     leaving: bool = False
     """It ends its placements without having been told to: its agent is stopping."""
     stream: CommandStream | None = None
+    idle: bool = False
+    """Known to have no command waiting: nobody has queued one since somebody looked."""
     disputes: set[str] = field(default_factory=set)
     """Nodes that hold a device which this one showed too."""
     recount: bool = False
@@ -92,6 +94,7 @@ class Links:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._links: dict[str, Link] = {}
+        self._disputing: set[str] = set()
 
     def get(self, node_id: str) -> Link | None:
         """Return the link of a node heard in this run."""
@@ -122,8 +125,16 @@ class Links:
 
     def settle_disputes_with(self, node_id: str) -> None:
         """Let the nodes that were refused a device of this one count again, now that it has told what it has."""
-        for link in self._links.values():
-            link.recount = link.recount or node_id in link.disputes
+        for disputing in self._disputing:
+            link = self._links.get(disputing)
+            if link is not None:
+                link.recount = link.recount or node_id in link.disputes
+        self._disputing = {name for name in self._disputing if (one := self._links.get(name)) and one.disputes}
+
+    def dispute(self, node_id: str, holder: str) -> None:
+        """Note that a node has shown a device that ``holder`` holds."""
+        self.heard(node_id).disputes.add(holder)
+        self._disputing.add(node_id)
 
     def connected(self, node_id: str) -> bool:
         """Tell whether the node listens for commands."""
@@ -147,8 +158,21 @@ class Links:
     def wake(self, node_id: str) -> None:
         """Let the node's stream look for new commands."""
         link = self._links.get(node_id)
-        if link is not None and link.stream is not None:
-            link.stream.wake()
+        if link is not None:
+            link.idle = False
+            if link.stream is not None:
+                link.stream.wake()
+
+    def nothing_waits(self, node_id: str) -> None:
+        """Note that the node has no command waiting; to be called in the same step in which that was read."""
+        link = self._links.get(node_id)
+        if link is not None:
+            link.idle = True
+
+    def is_idle(self, node_id: str) -> bool:
+        """Tell whether it is known that the node has no command waiting."""
+        link = self._links.get(node_id)
+        return link is not None and link.idle
 
     def gone_silent(self, limit: float) -> list[str]:
         """Return the nodes not heard for longer than ``limit`` seconds and not yet recorded as such."""

@@ -111,7 +111,7 @@ class _Intake:
         for report in reports:
             old = known.get(report.id) or await self._change.writer.device(report.id)
             if old is not None and old.node_id != node.id and await self._elsewhere(old):
-                link.disputes.add(old.node_id)
+                self._pool.links.dispute(node.id, old.node_id)
                 await self._change.emit(
                     "device.disputed", report.id, node=node.name, held_by=old.node_id, name=report.name
                 )

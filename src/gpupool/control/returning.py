@@ -111,6 +111,9 @@ class Returns:
             await change.writer.note_nodes(
                 [await _back(change, node, several[node_id].report) for node_id, node in quiet.items()]
             )
+        for node_id in quiet:
+            # None had a command, and no other change can have come in between.
+            self._pool.links.nothing_waits(node_id)
         return [several[node_id] for node_id in quiet]
 
     async def _without_news(self, change: "Change", arrivals: Mapping[str, _Arrival]) -> dict[str, Node]:

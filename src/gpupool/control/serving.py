@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from gpupool.core.listening import BACKLOG
 
@@ -59,6 +59,19 @@ class BoundedHead(HttpToolsProtocol):
         """The next bytes are a new head."""
         self._in_head = True
         super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Forget the request: ten thousand connections that wait for the next one would keep as many."""
+        super().on_response_complete()
+        cycle: RequestResponseCycle | None = self.cycle
+        # Where the next head is on its way already, scope and headers are its own.
+        if (
+            cycle is not None
+            and cycle.response_complete
+            and not cycle.more_body
+            and self.scope is cycle.scope
+        ):
+            self.cycle = self.scope = self.headers = None  # type: ignore[assignment]
 
     def _expect_head(self) -> None:
         if self._patience is None:

@@ -46,21 +46,19 @@ def event_view(event: Event) -> EventView:
     )
 
 
-def node_views(snapshot: Snapshot, links: Links, nodes: Sequence[Node] | None = None) -> list[NodeView]:
-    """Show nodes, all that are part of the pool unless given; oldest first."""
-    live: dict[str, int] = defaultdict(int)
-    for placement in snapshot.live:
-        live[placement.node_id] += 1
-    shown = snapshot.members() if nodes is None else nodes
-    return [_node_view(node, snapshot, links, live[node.id]) for node in shown]
+def node_views(snapshot: Snapshot, links: Links) -> list[NodeView]:
+    """Show the nodes that are part of the pool, oldest first."""
+    live = Counter(placement.node_id for placement in snapshot.live)
+    return [node_view_of(node, snapshot, links, live[node.id]) for node in snapshot.members()]
 
 
 def node_view(node: Node, snapshot: Snapshot, links: Links) -> NodeView:
     """Show one node."""
-    return _node_view(node, snapshot, links, len(snapshot.live_on(node.id)))
+    return node_view_of(node, snapshot, links, len(snapshot.live_on(node.id)))
 
 
-def _node_view(node: Node, snapshot: Snapshot, links: Links, live: int) -> NodeView:
+def node_view_of(node: Node, snapshot: Snapshot, links: Links, live: int) -> NodeView:
+    """Show a node on which ``live`` placements are."""
     link = links.get(node.id)
     devices = [device for device in snapshot.devices.get(node.id, ()) if device.present]
     gpus = Counter(device.short_ref or device.name for device in devices if device.kind is DeviceKind.GPU)
@@ -103,17 +101,21 @@ def join_token_view(token: JoinToken, now: datetime) -> JoinTokenView:
     )
 
 
-def device_views(snapshot: Snapshot) -> list[DeviceView]:
-    """Show all devices, by node and index."""
+def pairs_of_devices(snapshot: Snapshot) -> list[tuple[Device, Node]]:
+    """Return all devices with their nodes, by node and index."""
+    return [(device, node) for node in snapshot.members() for device in snapshot.devices.get(node.id, ())]
+
+
+def device_views(
+    snapshot: Snapshot, devices: Sequence[tuple[Device, Node]] | None = None
+) -> list[DeviceView]:
+    """Show devices, all of them unless given."""
     held: dict[str, list[Claim]] = defaultdict(list)
     for claims in snapshot.claims.values():
         for claim in claims:
             held[claim.device_id].append(claim)
-    return [
-        _device_view(device, node, held[device.id])
-        for node in snapshot.members()
-        for device in snapshot.devices.get(node.id, ())
-    ]
+    shown = pairs_of_devices(snapshot) if devices is None else devices
+    return [_device_view(device, node, held[device.id]) for device, node in shown]
 
 
 def _device_view(device: Device, node: Node, claims: Sequence[Claim]) -> DeviceView:

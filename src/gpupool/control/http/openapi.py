@@ -1,11 +1,12 @@
 """The published description of the API: what FastAPI derives, with our errors and the agent link's bodies in it."""
 
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from pydantic.json_schema import models_json_schema
+from starlette.types import Receive, Scope, Send
 
 from gpupool.contracts.agent_link import Command, Report
 from gpupool.contracts.problems import MEDIA_TYPE, Problem
@@ -24,8 +25,29 @@ def operation_id(route: APIRoute) -> str:
     return route.name
 
 
+class Door(Protocol):
+    """An ASGI application for some requests."""
+
+    def fits(self, scope: Scope) -> bool:
+        """Tell whether a request is for it."""
+        ...
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        ...
+
+
 class ControlApi(FastAPI):
-    """An application that describes itself with `describe_api`."""
+    """An application that describes itself with `describe_api`, and has a door beside it for what it is asked most."""
+
+    door: "Door | None" = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request, through the door where it fits."""
+        if scope["type"] == "http" and self.door is not None and self.door.fits(scope):
+            await self.door(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
 
     def openapi(self) -> dict[str, Any]:
         """Return the description, made once."""

@@ -21,6 +21,9 @@ from gpupool.core.keys import (
 
 NONCES_PER_NODE: Final = 4096
 _MAX_NONCE: Final = 64
+_HASH_BITS: Final = 64
+_HASH_MASK: Final = (1 << _HASH_BITS) - 1
+_NONCE, _TIME, _SIGNATURE = HEADER_NONCE.lower(), HEADER_TIME.lower(), HEADER_SIGNATURE.lower()
 _REMEDY: Final = "Check that the agent was joined to this pool and that its key file is whole."
 
 
@@ -30,8 +33,9 @@ class ReplayGuard:
     def __init__(self, capacity: int = NONCES_PER_NODE) -> None:
         self._capacity = capacity
         self._floor = 0
-        self._by_time: list[tuple[int, str]] = []
-        self._known: set[str] = set()
+        # One number each, the time above the nonce's hash, since there are some hundred thousand of them.
+        self._by_time: list[int] = []
+        self._known: set[int] = set()
 
     def admit(self, stamp: int, nonce: str, now: int) -> None:
         """Take a nonce; raise UnauthorizedError when it was taken before. Times are Unix seconds.
@@ -40,17 +44,20 @@ class ReplayGuard:
         was set back honest requests carry earlier times than forgotten ones.
         """
         oldest_taken = now - MAX_SKEW_SECONDS
-        while self._by_time and self._by_time[0][0] < oldest_taken:
-            self._known.discard(heapq.heappop(self._by_time)[1])
+        while self._by_time and self._by_time[0] >> _HASH_BITS < oldest_taken:
+            self._known.discard(heapq.heappop(self._by_time))
         while len(self._by_time) >= self._capacity:
-            self._floor, forgotten = heapq.heappop(self._by_time)
+            forgotten = heapq.heappop(self._by_time)
+            self._floor = forgotten >> _HASH_BITS
             self._known.discard(forgotten)
         # A floor from before the clock was set far back would keep everyone out until then.
         floor = self._floor if self._floor <= now + MAX_SKEW_SECONDS else 0
-        if nonce in self._known or stamp <= max(floor, oldest_taken - 1):
+        # A signature covers both, so the same nonce at another time is another request.
+        entry = stamp << _HASH_BITS | hash(nonce) & _HASH_MASK
+        if entry in self._known or stamp <= max(floor, oldest_taken - 1):
             raise UnauthorizedError("The request was sent before (its nonce is not new).", remedy=_REMEDY)
-        self._known.add(nonce)
-        heapq.heappush(self._by_time, (stamp, nonce))
+        self._known.add(entry)
+        heapq.heappush(self._by_time, entry)
 
 
 class SignatureCheck:
@@ -64,7 +71,7 @@ class SignatureCheck:
         self, node_id: str, public_key: str, method: str, target: str, body: bytes, headers: Mapping[str, str]
     ) -> None:
         """Raise UnauthorizedError unless the request is signed by this key, now, and for the first time."""
-        nonce, time_text = headers.get(HEADER_NONCE, ""), headers.get(HEADER_TIME, "")
+        nonce, time_text = headers.get(_NONCE, ""), headers.get(_TIME, "")
         if not (0 < len(nonce) <= _MAX_NONCE and time_text.isdecimal() and len(time_text) <= 12):
             raise UnauthorizedError(
                 "The request is not signed: a nonce and a time are needed.", remedy=_REMEDY
@@ -77,5 +84,5 @@ class SignatureCheck:
                 remedy="Set the clocks of both machines (NTP), then let the agent connect again.",
             )
         message = canonical_request(method, target, body, time_text, nonce)
-        verify_signature(public_key, headers.get(HEADER_SIGNATURE, ""), message)
+        verify_signature(public_key, headers.get(_SIGNATURE, ""), message)
         self._guards.setdefault(node_id, ReplayGuard()).admit(stamp, nonce, now)

@@ -1,11 +1,12 @@
 """The agent link. Bodies are parsed only after their signature has been checked."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Depends, Query, Request
 from pydantic import ValidationError
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Scope
 
 from gpupool.contracts.agent_link import (
     KEEPALIVE_SECONDS,
@@ -29,26 +30,37 @@ from gpupool.fleet.ports.store import QueuedCommand
 
 router = APIRouter(prefix="/v1/agent", tags=["agent link"])
 _BATCH = 100
+_NODE = HEADER_NODE.lower()
 _M = TypeVar("_M", bound=Message)
 
 
 async def _signed_by(request: Request, pool: PoolHere) -> str:
     """Return the node that signed the request; raise UnauthorizedError where none that is known did."""
-    node_id = request.headers.get(HEADER_NODE, "")
+    return await check_signature(pool, request.scope, request.headers, await request.body())
+
+
+async def check_signature(pool: Pool, scope: Scope, headers: Mapping[str, str], body: bytes) -> str:
+    """Return the node that signed a request; raise UnauthorizedError where none that is known did.
+
+    ``headers``: names in lower case, or of any.
+    """
+    node_id = headers.get(_NODE, "")
     key = await _key_of(pool, node_id)
-    raw_path: bytes = request.scope["raw_path"]
-    query: bytes = request.scope["query_string"]
+    raw_path: bytes = scope["raw_path"]
+    query: bytes = scope["query_string"]
     target = raw_path.decode("latin-1") + (f"?{query.decode('latin-1')}" if query else "")
-    body = await request.body()
-    pool.signatures.check(node_id, key, request.method, target, body, request.headers)
+    pool.signatures.check(node_id, key, scope["method"], target, body, headers)
     return node_id
 
 
 async def _key_of(pool: Pool, node_id: str) -> str:
     key = pool.node_keys.get(node_id)
     if key is None:
-        async with pool.store.read() as reader:
-            node = await reader.node(node_id) if 0 < len(node_id) <= 100 else None
+        # Ten thousand agents that come back at once are no reason for as many reads.
+        node = (await pool.snapshot()).nodes.get(node_id)
+        if node is None or node.removed:
+            async with pool.store.read() as reader:
+                node = await reader.node(node_id) if 0 < len(node_id) <= 100 else None
         if node is None:
             raise UnauthorizedError(
                 "The request is not signed by a known node.", remedy="Let the agent join again."
@@ -101,14 +113,15 @@ async def stream_commands(
     pool: PoolHere, node_id: Signer, after: Annotated[int, Query(ge=0, lt=2**63)] = 0
 ) -> StreamingResponse:
     """Stream the node's commands after ``after`` as they come; a newer stream of the node ends this one."""
-    return StreamingResponse(_lines(pool, node_id, after), media_type="application/x-ndjson")
+    return StreamingResponse(command_lines(pool, node_id, after), media_type="application/x-ndjson")
 
 
-async def _lines(pool: Pool, node_id: str, after: int) -> AsyncIterator[bytes]:
+async def command_lines(pool: Pool, node_id: str, after: int) -> AsyncIterator[bytes]:
+    """Yield the lines of a node's command stream."""
     stream = pool.links.open_stream(node_id)
     try:
-        # Looked for at the beginning and when woken only: ten thousand streams that look now and then are too many.
-        look = True
+        # Looked for where there may be one, and when woken: ten thousand streams that look now and then are too many.
+        look = not pool.links.is_idle(node_id)
         while not (stream.ended or pool.changes.closed):
             for command in stream.take():
                 yield _line(command)

@@ -2,20 +2,28 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query, Request
+from pydantic import TypeAdapter
 from starlette.responses import Response
 
 from gpupool.contracts.control import DeviceView, NodeView, PoolView
 from gpupool.contracts.nodes import DrainView, NodeSettings
 from gpupool.control import tending
 from gpupool.control.draining import drain_view
+from gpupool.control.node_lines import NodeLines, has_gpu
 from gpupool.control.pool import Pool
-from gpupool.control.routes.paging import By, Cursor, Limit, PoolHere, answer, page
-from gpupool.control.views import device_views, node_view, node_views, pool_view
+from gpupool.control.routes.paging import JSON, By, Cursor, Limit, PoolHere, answer, cut
+from gpupool.control.views import device_views, node_view, pairs_of_devices, pool_view
 from gpupool.fleet.nodes import Node, NodeState
 
 router = APIRouter(prefix="/v1", tags=["fleet"])
+_DEVICES = TypeAdapter(list[DeviceView])
 _Filter = Annotated[str | None, Query(max_length=100)]
+
+
+async def _lines(request: Request) -> NodeLines:
+    lines: NodeLines = request.app.state.node_lines
+    return lines
 
 
 @router.get("/pool", response_model=PoolView)
@@ -27,6 +35,7 @@ async def show_pool(pool: PoolHere) -> Response:
 @router.get("/nodes", response_model=list[NodeView])
 async def list_nodes(
     pool: PoolHere,
+    lines: Annotated[NodeLines, Depends(_lines)],
     state: Annotated[NodeState | None, Query(description="Only in this state; removed ones, too.")] = None,
     region: _Filter = None,
     gpu: Annotated[str | None, Query(max_length=100, description="Only with a GPU of this model.")] = None,
@@ -37,9 +46,14 @@ async def list_nodes(
 
     async def build() -> Response:
         snapshot = await pool.snapshot()
-        views = node_views(snapshot, pool.links, _of(list(snapshot.nodes.values()), state, region))
-        found = [view for view in views if gpu is None or gpu in view.gpus]
-        return page(found, cursor, limit, lambda node: node.id)
+        found = [
+            node
+            for node in _of(list(snapshot.nodes.values()), state, region)
+            if gpu is None or has_gpu(snapshot, node, gpu)
+        ]
+        shown, more = cut(found, cursor, limit, lambda node: node.id)
+        body = lines.array(snapshot, pool.links, shown)
+        return Response(body, media_type=JSON, headers=more)
 
     return await pool.answers.get(f"nodes {state} {region!r} {gpu!r} {cursor} {limit}", build)
 
@@ -130,7 +144,11 @@ async def list_devices(pool: PoolHere, cursor: Cursor = None, limit: Limit = 100
     """List the devices of all nodes with what is held of them."""
 
     async def build() -> Response:
-        return page(device_views(await pool.snapshot()), cursor, limit, lambda device: device.id)
+        snapshot = await pool.snapshot()
+        found = pairs_of_devices(snapshot)
+        shown, more = cut(found, cursor, limit, lambda pair: pair[0].id)
+        body = _DEVICES.dump_json(device_views(snapshot, shown))
+        return Response(body, media_type=JSON, headers=more)
 
     return await pool.answers.get(f"devices {cursor} {limit}", build)
 

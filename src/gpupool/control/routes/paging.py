@@ -16,6 +16,7 @@ MAX_WAIT: Final = 60.0
 JSON: Final = "application/json"
 CURSOR_HEADER: Final = "X-Next-Cursor"
 _T = TypeVar("_T", bound=BaseModel)
+_C = TypeVar("_C")
 
 
 async def _pool(request: Request) -> Pool:
@@ -45,8 +46,13 @@ def answer(message: BaseModel, status: int = 200) -> Response:
     return Response(message.model_dump_json(), status_code=status, media_type=JSON)
 
 
-def page(items: Sequence[_T], cursor: str | None, limit: int, key: Callable[[_T], str]) -> Response:
-    """Return the items after ``cursor`` as a JSON array; raise InvalidInputError where the cursor is not known."""
+def cut(
+    items: Sequence[_C], cursor: str | None, limit: int, key: Callable[[_C], str]
+) -> tuple[Sequence[_C], dict[str, str] | None]:
+    """Return the items after ``cursor``, and the header that names the next one where there are more.
+
+    Raises InvalidInputError where the cursor is not known.
+    """
     start = 0
     if cursor is not None:
         keys = [key(item) for item in items]
@@ -56,6 +62,10 @@ def page(items: Sequence[_T], cursor: str | None, limit: int, key: Callable[[_T]
             )
         start = keys.index(cursor) + 1
     shown = items[start : start + limit]
-    body = TypeAdapter(list[Any]).dump_json(list(shown))
-    more = start + limit < len(items)
-    return Response(body, media_type=JSON, headers={CURSOR_HEADER: key(shown[-1])} if more else None)
+    return shown, {CURSOR_HEADER: key(shown[-1])} if start + limit < len(items) else None
+
+
+def page(items: Sequence[_T], cursor: str | None, limit: int, key: Callable[[_T], str]) -> Response:
+    """Return the items after ``cursor`` as a JSON array; raise InvalidInputError where the cursor is not known."""
+    shown, more = cut(items, cursor, limit, key)
+    return Response(TypeAdapter(list[Any]).dump_json(list(shown)), media_type=JSON, headers=more)
