@@ -29,6 +29,7 @@ TRANSLATED = [
     "how-to/measure-a-machine.md",
     "how-to/nodes.md",
     "how-to/recompute-for-a-farm.md",
+    "how-to/run-a-market.md",
     "how-to/secure-recompute.md",
     "how-to/v2-solver-pool.md",
     "how-to/share-the-pool.md",
@@ -116,8 +117,8 @@ def fault_of(command: Command) -> str | None:
     if words == ["--help"]:
         return None
     required = [one for one in node.params if one.required]
-    needed = ["X" for one in required if one.param_type_name == "argument"]
-    needed += [word for one in required if one.param_type_name == "option" for word in (one.opts[0], "X")]
+    needed = ["1" for one in required if one.param_type_name == "argument"]
+    needed += [word for one in required if one.param_type_name == "option" for word in (one.opts[0], "1")]
     complete = words if command.whole else [*words, *needed]
     faults = []
     for attempt in (words, complete):
