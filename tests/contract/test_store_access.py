@@ -1,5 +1,6 @@
 """What every store keeps of those who may ask control, and of what they asked for."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -80,3 +81,17 @@ async def test_events_are_found_by_whoever_asked_for_them(store: Store) -> None:
     assert await found(actor="al%") == ["al%@10.0.0.1"]
     assert await found(actor="operator", subject="node-1") == ["operator"]
     assert await found(actor="operator", subject="node-2") == []
+
+
+@pytest.mark.parametrize("kind", FACTORIES)
+async def test_of_several_controls_one_takes_a_signature(kind: str, tmp_path: Path) -> None:
+    factory = FACTORIES[kind](tmp_path)
+    stores = [await factory.open() for _ in range(2)]
+
+    async def taken(opened: Store) -> bool:
+        async with opened.write() as writer:
+            return await writer.first_time("hotkey 5A", "point")
+
+    assert sorted(await asyncio.gather(*(taken(opened) for opened in stores * 5))) == [False] * 9 + [True]
+    for opened in stores:
+        await opened.close()
