@@ -4,7 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -208,19 +208,43 @@ async def test_what_is_refused_is_in_the_log_without_the_token(
     assert token not in logged
 
 
-async def test_adding_waits_for_a_machine_and_says_so(miner: Miner) -> None:
-    await miner.let_in()
-    agent = ScriptedAgent(miner.on, "tested", folder=miner.folder)
-    agent.node_id = (await agent.join()).json()["node_id"]
+@asynccontextmanager
+async def adding(miner: Miner) -> AsyncIterator[AsyncIterator[str]]:
+    """Begin to add a machine whose inventory is not in, and yield what is told afterwards."""
     content = json.dumps(NODE).encode()
     headers = management_headers(ALICE, time.time(), body=content) | {"Content-Type": "application/json"}
     async with miner.anonymous.stream("POST", "/servers/", content=content, headers=headers) as reply:
         assert reply.headers["content-type"].startswith("text/event-stream")
         lines = (json.loads(line[6:])["message"] async for line in reply.aiter_lines() if line.strip())
         assert "waiting for its inventory" in await anext(lines)
+        yield lines
+
+
+async def test_adding_waits_for_a_machine_and_says_so(miner: Miner) -> None:
+    await miner.let_in()
+    agent = ScriptedAgent(miner.on, "tested", folder=miner.folder)
+    await agent.join()
+    async with adding(miner) as lines:
         await agent.inventory(cpu_of("tested"), gpu_of("tested"), gpu_of("tested", 1))
         assert [line async for line in lines][-1] == "tested is ready: l4 at $1.25 an hour and GPU."
     assert (await miner.on.get("/v1/nodes/tested"))["hourly_usd"] == 2.5
+
+
+async def test_adding_ends_in_words_where_the_machine_turns_out_to_be_another(miner: Miner) -> None:
+    await miner.let_in()
+    agent = ScriptedAgent(miner.on, "tested", folder=miner.folder)
+    await agent.join()
+    async with adding(miner) as lines:
+        await agent.inventory(cpu_of("tested"))
+        assert "has no GPU, not l4" in [line async for line in lines][-1]
+
+
+async def test_adding_ends_where_the_machine_is_removed(miner: Miner) -> None:
+    await miner.let_in()
+    await ScriptedAgent(miner.on, "tested", folder=miner.folder).join()
+    async with adding(miner) as lines:
+        assert (await miner.on.client.delete("/v1/nodes/tested")).status_code == 204
+        assert [line async for line in lines][-1].startswith("ERROR: ")
 
 
 @pytest.mark.parametrize(
@@ -337,6 +361,7 @@ async def test_a_head_that_is_not_whole_is_refused(miner: Miner) -> None:
         {NONCE: "1" * 13},
         {NONCE: "-1"},
         {NONCE: "\u0661"},
+        dict.fromkeys(("X-Chutes-Miner", "X-Chutes-Validator"), ADDRESS + "'; --"),
         {SIGNATURE: "zz" * 64},
         {SIGNATURE: right[SIGNATURE][2:]},
     ):

@@ -24,6 +24,7 @@ from gpupool.validators.chutes.signing import NONCE, SIGNATURE
 
 SIGNED: Final = "gpupool.signed"
 """Key of the request's scope under which the claim of a hotkey lies whose signature is still to be checked."""
+_ADDRESS_FORM: Final = re.compile(r"[1-9A-HJ-NP-Za-km-z]{46,49}")
 _NONCE_FORM: Final = re.compile(r"[0-9]{1,12}")
 _SIGNATURE_FORM: Final = re.compile(r"(0x)?[0-9a-fA-F]{128}")
 _WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
@@ -56,11 +57,18 @@ async def claim_of(pool: Pool, scope: Scope) -> Claim:
         raise UnauthorizedError(
             f"{MINER} and {VALIDATOR} name different hotkeys.", remedy="Both name the one that signs."
         )
-    if not (_NONCE_FORM.fullmatch(nonce) and _SIGNATURE_FORM.fullmatch(signature)):
-        raise UnauthorizedError(
-            f"{NONCE} or {SIGNATURE} has a form that it cannot have.",
-            remedy="The nonce is the Unix time in whole seconds, the signature 64 bytes in hexadecimal.",
-        )
+    forms = (
+        (MINER, _ADDRESS_FORM, address),
+        (NONCE, _NONCE_FORM, nonce),
+        (SIGNATURE, _SIGNATURE_FORM, signature),
+    )
+    for name, form, value in forms:
+        if not form.fullmatch(value):
+            raise UnauthorizedError(
+                f"{name} has a form that it cannot have.",
+                remedy="A hotkey is an SS58 address, a nonce the Unix time in whole seconds, a signature 64 bytes in "
+                "hexadecimal.",
+            )
     _check_time(int(nonce), int(pool.clock.now().timestamp()))
     return Claim(await known_hotkey(pool, address), nonce, bytes.fromhex(signature.removeprefix("0x")))
 

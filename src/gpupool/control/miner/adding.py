@@ -53,13 +53,13 @@ async def progress(
     deadline, told, quiet_since = loop.time() + PATIENCE_SECONDS, "", loop.time()
     while not pool.changes.closed:
         seen = pool.changes.count
-        if not adopted:
-            try:
-                adopted = await _adopted(pool, by, node_id, args)
-            except GpupoolError as error:
-                yield _line(pool, f"ERROR: {error.message} {error.remedy}")
-                return
-        done, news = _news(await _node(pool, node_id), args, adopted=adopted)
+        try:
+            adopted = adopted or await _adopted(pool, by, node_id, args)
+            node = (await pool.snapshot()).nodes.get(node_id)
+        except GpupoolError as error:
+            yield _line(pool, f"ERROR: {error.message} {error.remedy}")
+            return
+        done, news = _news(node, args, adopted=adopted)
         if news != told or loop.time() - quiet_since >= _QUIET_SECONDS:
             yield _line(pool, news)
             told, quiet_since = news, loop.time()
@@ -104,7 +104,7 @@ async def _adopt(change: Change, node: Node, gpus: Sequence[Device], args: Serve
         has = ", ".join(f"{count} x {model}" for model, count in models.items()) or "no GPU"
         raise InvalidInputError(
             f"The node {node.name} has {has}, not {args.gpu_short_ref}.",
-            remedy="Give the short ref that `gpupool gpu list` shows; where that is wrong, see `gpupool doctor` there.",
+            remedy="Give the short ref that `gpupool gpu pool` shows; where that is wrong, see `gpupool doctor` there.",
         )
     whole = args.hourly_cost * len(gpus)
     if whole > _MOST_HOURLY:
@@ -135,10 +135,6 @@ async def _not_joined(pool: Pool, by: str | None, args: ServerArgs, control_url:
         remedy=f"Then add the node again. The line is good for one machine until {token.expires_at:%Y-%m-%d %H:%M} UTC; "
         "one printed earlier for this name is void.",
     )
-
-
-async def _node(pool: Pool, node_id: str) -> Node | None:
-    return (await pool.snapshot()).nodes.get(node_id)
 
 
 def _line(pool: Pool, message: str) -> bytes:
