@@ -11,13 +11,15 @@ import argparse
 import asyncio
 import json
 import os
+import random
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +107,7 @@ class Agents:
     async def in_sync(self, wanted: int, patience: float) -> tuple[bool, list[float], dict[str, int]]:
         """Wait until all are; return whether they got there, the moments, and what went wrong on the way."""
         moments: list[float] = []
-        counts = dict.fromkeys(("connects", "refused", "late", "forgotten"), 0)
+        counts = dict.fromkeys(("connects", "unopened", "refused", "late", "forgotten"), 0)
         end = time.monotonic() + patience
         while True:
             seen = await self.stats()
@@ -330,6 +332,14 @@ async def restart(given: argparse.Namespace, control: Control, fleet: Agents, re
     )
 
 
+def free_port() -> int:
+    """Return a port that is free, and not of those that the agents' own ends take."""
+    while True:
+        port = random.randrange(20_000, 30_000)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+
+
 def main() -> int:
     """Measure and compare with the limits; 1 when one is broken."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -342,11 +352,7 @@ def main() -> int:
     parser.add_argument("--port", type=int, default=0, help="Port of control; 0: a free one.")
     parser.add_argument("--no-telemetry", dest="telemetry", action="store_false")
     given = parser.parse_args()
-    if not given.port:
-        import socket
-
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            given.port = free.getsockname()[1]
+    given.port = given.port or free_port()
     report = Report()
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(measure(given, Path(folder), report))

@@ -7,6 +7,7 @@ Answers on its standard input (one word a line) with one line of JSON each: ``st
 
 import argparse
 import asyncio
+import gc
 import hashlib
 import json
 import secrets
@@ -98,7 +99,7 @@ class Fleet:
         """Begin to count anew."""
         self.spans: list[float] = []
         self.full_spans: list[float] = []
-        self.attempts = self.refused = self.late = self.forgotten = self.lines = 0
+        self.attempts = self.refused = self.late = self.forgotten = self.lines = self.unopened = 0
 
     def stats(self) -> dict[str, object]:
         """Return what was seen since the last call."""
@@ -114,6 +115,7 @@ class Fleet:
             "beat_ms": [round(at(spans, share) * 1e3, 2) for share in (0.5, 0.99, 1.0)],
             "full_ms": [round(at(full, share) * 1e3, 2) for share in (0.5, 0.99, 1.0)],
             "connects": self.attempts,
+            "unopened": self.unopened,
             "refused": self.refused,
             "late": self.late,
             "forgotten": self.forgotten,
@@ -155,11 +157,12 @@ class Agent:
         fleet = self._fleet
         wire = Wire(opened, heard, lambda: self._lost(name))
         setattr(self, name, wire)
-        # More than one address, since one has no more than some 28,000 ports.
-        local = ("127.0.0.2" if name == "_stream" else "127.0.0.1", 0)
+        # Many addresses, since one has no more than some 28,000 ports, and those of earlier connections rest a minute.
+        local = (f"127.0.{1 + (name == '_stream')}.{1 + self.number % 200}", 0)
         try:
             await fleet.loop.create_connection(lambda: wire, fleet.host, fleet.port, local_addr=local)
         except OSError:
+            fleet.unopened += 1
             self._lost(name)
 
     def _opened(self) -> None:
@@ -295,6 +298,8 @@ def main() -> None:
     parser.add_argument(
         "--telemetry", action="store_true", help="One in ten measures something at each beat."
     )
+    # Its pauses would be taken for control's.
+    gc.disable()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run(parser.parse_args()))
 

@@ -61,7 +61,14 @@ async def test_what_is_noted_of_nodes_changes_nothing_else_of_them(store: Store)
     async with store.read() as view:
         assert {node.id: node for node in await view.nodes()} == {node.id: node for node in wanted}
         assert await view.some_nodes([wanted[1].id, "node-x"]) == {wanted[1].id: wanted[1]}
+        assert await view.node_by_name(wanted[2].name) == wanted[2]
+        assert await view.node_by_name("nobody") is None
+        assert await view.node_count() == len(nodes)
         assert await view.with_commands([node.id for node in nodes[:9]]) == {nodes[0].id}
+    async with store.write() as writer:
+        await writer.put_node(replace(wanted[3], state=NodeState.REMOVED))
+        assert await writer.node_by_name(wanted[3].name) is None
+        assert await writer.node_count() == len(nodes) - 1
     with pytest.raises(ImpossibleMoveError):
         async with store.write() as writer:
             await writer.note_nodes([wanted[0], replace(wanted[1], state=NodeState.JOINING)])

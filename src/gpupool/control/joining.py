@@ -57,17 +57,16 @@ async def join(change: Change, request: JoinRequest, token: JoinToken | None = N
             raise removal(known)
         known = None
     name = _name(request, known, token)
-    nodes = await change.writer.nodes()
-    for other in nodes:
-        if other.name == name and other != known:
-            raise ConflictError(
-                f"The name {name} belongs to another node ({other.id}), which has another key.",
-                remedy="Give this node another name with GPUPOOL_NODE_NAME, bring back the key file (agent/node.key)"
-                f" of the node that had this one, or remove that one with `gpupool node remove {name}`.",
-            )
+    other = await change.writer.node_by_name(name)
+    if other is not None and other != known:
+        raise ConflictError(
+            f"The name {name} belongs to another node ({other.id}), which has another key.",
+            remedy="Give this node another name with GPUPOOL_NODE_NAME, bring back the key file (agent/node.key)"
+            f" of the node that had this one, or remove that one with `gpupool node remove {name}`.",
+        )
     if known is not None:
         return await _brought_up_to_date(change, replace(known, name=name), known, request)
-    if len(nodes) >= MAX_NODES:
+    if await change.writer.node_count() >= MAX_NODES:
         raise LimitReachedError(f"The pool has {MAX_NODES} nodes, and takes no more.")
     return await _new(change, name, request, token)
 

@@ -5,7 +5,6 @@ store nothing. What must survive a restart (commands, sessions) is in the store.
 """
 
 import asyncio
-from collections import deque
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -21,7 +20,7 @@ class CommandStream:
     def __init__(self) -> None:
         self.ended = False
         self._wake = asyncio.Event()
-        self._transient: deque[Command] = deque(maxlen=_MAX_TRANSIENT)
+        self._transient: list[Command] = []
 
     def wake(self) -> None:
         """Look for new commands now."""
@@ -29,7 +28,8 @@ class CommandStream:
 
     def push(self, command: Command) -> None:
         """Send a command that is not kept."""
-        self._transient.append(command)
+        # A list, though the oldest go first: an empty one is small, and there are ten thousand.
+        self._transient = [*self._transient, command][-_MAX_TRANSIENT:]
         self._wake.set()
 
     def end(self) -> None:
@@ -39,8 +39,7 @@ class CommandStream:
 
     def take(self) -> list[Command]:
         """Return the commands pushed since the last call."""
-        taken = list(self._transient)
-        self._transient.clear()
+        taken, self._transient = self._transient, []
         return taken
 
     async def woken(self, seconds: float) -> bool:

@@ -25,6 +25,7 @@ from gpupool.core.home import MOVED, Home
 from gpupool.core.ids import new_id
 from gpupool.core.listening import bind
 from gpupool.core.logging import set_up_logging
+from gpupool.core.open_files import allow_most
 from gpupool.core.processes import identify_self
 from gpupool.core.records import ProcessRecord
 
@@ -42,6 +43,8 @@ def run(settings: ControlSettings) -> None:
     """
     set_up_logging("control", settings.log_level)
     home = settings.folders.prepare()
+    # Two connections an agent: one for its reports, one for its commands.
+    _LOG.info("control.open_files", limit=allow_most())
     with ExitStack() as held:
         held.enter_context(alone(home))
         listener = held.enter_context(
@@ -84,6 +87,7 @@ async def _serve(settings: ControlSettings, home: Home, listener: socket.socket)
     from gpupool.control.alerts.desk import AlertDesk
     from gpupool.control.alerts.set_up import desk_of
     from gpupool.control.app import build_app
+    from gpupool.control.collecting import Collector
     from gpupool.control.http.guard import Tokens
     from gpupool.control.joining import forget_sessions
     from gpupool.control.pool import Pool
@@ -114,7 +118,7 @@ async def _serve(settings: ControlSettings, home: Home, listener: socket.socket)
         )
         server = ControlServer(app, lambda: _announce(record, home.run), settings.control_head_seconds)
         _end_on_signals(server, pool.close)
-        workers = [asyncio.create_task(supervise(worker)) for worker in (Reconciler(pool), desk)]
+        workers = [asyncio.create_task(supervise(worker)) for worker in (Reconciler(pool), desk, Collector(pool))]
         try:
             await server.serve([listener])
         finally:

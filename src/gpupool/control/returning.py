@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from gpupool.contracts.agent_link import PlacementReport, Report
 from gpupool.control.links import Link
+from gpupool.core.errors import BusyError
 from gpupool.fleet.devices import Device
 from gpupool.fleet.nodes import Node, NodeState
 from gpupool.fleet.placements import Placement, PlacementState
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 Of = TypeVar("Of", Device, Placement)
 RATE_NEWS: Final = 0.05
 """A measured rate is news when it differs by more than this share."""
+MOST_WAITING: Final = 1000
+"""Reports that may wait: a few seconds' worth."""
 _MOST: Final = 250
 _BACK: Final = frozenset({NodeState.UNREACHABLE, NodeState.VERIFYING, NodeState.READY})
 
@@ -76,8 +79,11 @@ class Returns:
     async def take(self, node_id: str, report: Report) -> bool:
         """Take a complete report; False where it holds news, and then nothing has changed.
 
-        Raises StorageError where the transaction that it shared failed.
+        Raises StorageError where the transaction that it shared failed, BusyError where so many wait that its agent
+        would give up before its turn: it comes again after a pause that no other has.
         """
+        if len(self._waiting) >= MOST_WAITING:
+            raise BusyError(f"{MOST_WAITING} agents that have come back wait to be heard.", retry_after=5.0)
         arrival = _Arrival(node_id, report, asyncio.get_running_loop().create_future())
         self._waiting.append(arrival)
         if self._work is None or self._work.done():

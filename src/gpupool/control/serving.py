@@ -40,6 +40,8 @@ class BoundedHead(HttpToolsProtocol):
         """Nothing more is expected."""
         self._head_has_come()
         super().connection_lost(exc)
+        # It knows this connection, too: without this, only a search for garbage would find them.
+        self.cycle = None  # type: ignore[assignment]
 
     def data_received(self, data: bytes) -> None:
         """Feed the parser; beyond the limit answer 400, with it, and close."""

@@ -23,10 +23,10 @@ def unknown_node(name: str) -> NotFoundError:
 
 async def find_member(change: Change, name_or_id: str) -> Node:
     """Return the node of that name or id that is part of the pool; raise NotFoundError where there is none."""
-    for node in await change.writer.nodes():
-        if name_or_id in {node.id, node.name}:
-            return node
-    raise unknown_node(name_or_id)
+    node = await change.writer.node(name_or_id) or await change.writer.node_by_name(name_or_id)
+    if node is None or node.removed:
+        raise unknown_node(name_or_id)
+    return node
 
 
 async def set_lock(change: Change, node: Node, *, locked: bool) -> None:

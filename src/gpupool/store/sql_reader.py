@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import Executable, Select, String, bindparam, cast, func, select
+from sqlalchemy import Executable, Select, String, bindparam, cast, func, literal_column, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gpupool.core.sealing import PREFIX
@@ -70,6 +70,10 @@ _PART: Final = 500
 _ALL_NODES: Final = select(NODES).order_by(NODES.c.joined_at, NODES.c.id)
 _NODES: Final = _ALL_NODES.where(NODES.c.state != NodeState.REMOVED.value)
 _NODE: Final = select(NODES).where(NODES.c.id == bindparam("id"))
+_LIVING: Final = NODES.c.state != literal_column(f"'{NodeState.REMOVED.value}'")
+"""Said as their indexes say it: a parameter would keep SQLite from using one."""
+_NODE_BY_NAME: Final = select(NODES).where(NODES.c.name == bindparam("name"), _LIVING)
+_NODE_COUNT: Final = select(func.count(NODES.c.name)).where(_LIVING)
 _NODES_BY_KEY: Final = select(NODES).where(NODES.c.public_key == bindparam("public_key"))
 _JOIN_TOKEN: Final = select(JOIN_TOKENS).where(JOIN_TOKENS.c.digest == bindparam("digest"))
 _API_TOKEN: Final = select(API_TOKENS).where(API_TOKENS.c.digest == bindparam("digest"))
@@ -140,6 +144,12 @@ _CLAIMS: Final[dict[tuple[str, ...], Select[*tuple[Any, ...]]]] = {
 }
 
 
+def padded(ids: Collection[str]) -> list[str]:
+    """Return the ids, the last one again and again up to a power of two: a database prepares few statements then."""
+    listed = list(ids)
+    return listed + listed[-1:] * ((1 << max(0, len(listed) - 1).bit_length()) - len(listed))
+
+
 def given(**filters: object) -> dict[str, object]:
     """Return the filters that were given."""
     return {name: value for name, value in filters.items() if value is not None}
@@ -182,13 +192,21 @@ class SqlReader:
         found = await self._all(decode_node, _NODES_BY_KEY, {"public_key": public_key})
         return max(found, key=lambda node: (not node.removed, node.joined_at, node.id), default=None)
 
+    async def node_by_name(self, name: str) -> Node | None:
+        """Return the node of that name that is not removed."""
+        return await self._one(decode_node, _NODE_BY_NAME, {"name": name})
+
+    async def node_count(self) -> int:
+        """Return how many nodes are part of the pool."""
+        return (await self._all(decode_number, _NODE_COUNT))[0]
+
     async def nodes(self, *, removed: bool = False) -> Sequence[Node]:
         """Return the nodes, oldest first; with ``removed`` also those that are no longer part of the pool."""
         return await self._all(decode_node, _ALL_NODES if removed else _NODES)
 
     async def some_nodes(self, node_ids: Collection[str]) -> Mapping[str, Node]:
         """Return those of these nodes that are known, by id."""
-        found = await self._all(decode_node, _SOME_NODES, {"ids": list(node_ids)})
+        found = await self._all(decode_node, _SOME_NODES, {"ids": padded(node_ids)})
         return {node.id: node for node in found}
 
     async def device(self, device_id: str) -> Device | None:
@@ -197,17 +215,17 @@ class SqlReader:
 
     async def devices_on(self, node_ids: Collection[str]) -> Sequence[Device]:
         """Return the devices, absent ones included, of these nodes."""
-        return await self._all(decode_device, _DEVICES_ON, {"ids": list(node_ids)})
+        return await self._all(decode_device, _DEVICES_ON, {"ids": padded(node_ids)})
 
     async def live_on(self, node_ids: Collection[str]) -> Sequence[Placement]:
         """Return the live placements on these nodes."""
-        return await self._all(decode_placement, _LIVE_ON, {"ids": list(node_ids)})
+        return await self._all(decode_placement, _LIVE_ON, {"ids": padded(node_ids)})
 
     async def with_commands(self, node_ids: Collection[str] | None = None) -> frozenset[str]:
         """Return those of these nodes, or of all, that have unacknowledged commands."""
         if node_ids is None:
             return frozenset(await self._all(decode_id, _ALL_WITH_COMMANDS))
-        return frozenset(await self._all(decode_id, _WITH_COMMANDS, {"ids": list(node_ids)}))
+        return frozenset(await self._all(decode_id, _WITH_COMMANDS, {"ids": padded(node_ids)}))
 
     async def join_token(self, digest: str) -> JoinToken | None:
         """Return the join token with this digest."""

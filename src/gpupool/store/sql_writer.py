@@ -56,7 +56,7 @@ from gpupool.store.codecs import (
 )
 from gpupool.store.faults import translated
 from gpupool.store.sealed_env import Sealing
-from gpupool.store.sql_reader import SqlReader
+from gpupool.store.sql_reader import SqlReader, padded
 from gpupool.store.tables import (
     ALARMS,
     CLAIMS,
@@ -321,8 +321,9 @@ class SqlWriter(SqlReader):
         """Remember one key in each of some scopes, and return the scopes where it was not there yet."""
         new: set[str] = set()
         for part in parts(list(keys)):
-            known = await self._all(pair, SEEN, {"scopes": part, "keys": [keys[scope] for scope in part]})
-            places = dict(await self._all(pair, LAST_PLACES, {"scopes": part}))
+            scopes = padded(part)
+            known = await self._all(pair, SEEN, {"scopes": scopes, "keys": [keys[scope] for scope in scopes]})
+            places = dict(await self._all(pair, LAST_PLACES, {"scopes": scopes}))
             fresh = [scope for scope in part if (scope, keys[scope]) not in set(known)]
             await self._execute_many(
                 REMEMBER,

@@ -84,6 +84,8 @@ class AgentDoor:
         except GpupoolError as error:
             await problem_response(error, request_id_of(scope))(scope, receive, send)
             return
+        # The stream stays open for days, and nothing in it asks for them again.
+        scope["headers"].clear()
         await _stream(command_lines(self._pool, node_id, int(after[1])), receive, send)
 
     async def _take(self, node_id: str, body: bytes, send: Send) -> None:

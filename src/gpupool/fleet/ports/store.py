@@ -59,6 +59,14 @@ class Reader(Protocol):
         """Return the node with this public key; a removed one only where no other has it, and then the latest."""
         ...
 
+    async def node_by_name(self, name: str) -> Node | None:
+        """Return the node of that name that is not removed."""
+        ...
+
+    async def node_count(self) -> int:
+        """Return how many nodes are part of the pool."""
+        ...
+
     async def nodes(self, *, removed: bool = False) -> Sequence[Node]:
         """Return the nodes, oldest first; with ``removed`` also those that are no longer part of the pool."""
         ...
