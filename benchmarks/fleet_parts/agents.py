@@ -21,6 +21,7 @@ import uvloop
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from gpupool.agent.backoff import Backoff
+from gpupool.contracts.agent_link import ReportReply
 from gpupool.core.ids import new_id
 from gpupool.core.keys import SigningKey
 
@@ -144,6 +145,7 @@ class Agent:
         self._session = ""
         self._began = self._asked = 0.0
         self._complete = False
+        self._spread = 0.0
         self._opening: asyncio.Future[None] | None = None
 
     def connect(self) -> None:
@@ -209,6 +211,7 @@ class Agent:
             self._break()
         elif self._complete:
             fleet.full_spans.append(span)
+            self._spread = ReportReply.model_validate_json(body).spread_seconds
             if self.number not in fleet.synced:
                 fleet.synced.add(self.number)
                 fleet.syncs.append(time.monotonic())
@@ -254,7 +257,7 @@ class Agent:
         if self._stream is not None:
             self._fleet.open_streams -= 1
         self._wire = self._stream = None
-        self._later(self._backoff.next(), self.connect)
+        self._later(self._backoff.next(self._spread), self.connect)
 
     def _later(self, seconds: float, act: Callable[[], None]) -> None:
         if self._timer is not None:

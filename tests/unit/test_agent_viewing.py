@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from gpupool.agent.backoff import FIRST_SECONDS, MOST_SECONDS, Backoff
+from gpupool.agent.backoff import FIRST_SECONDS, MOST_SECONDS, MOST_SPREAD_SECONDS, Backoff
 from gpupool.agent.viewing import is_news, report_of
 from gpupool.contracts.agent_link import PlacementReport
 from gpupool.fleet.placements import PlacementState
@@ -50,3 +50,15 @@ def test_delays_double_to_a_limit_and_start_over() -> None:
 def test_two_agents_do_not_wait_alike() -> None:
     one, two = Backoff(random.Random(1)), Backoff(random.Random(2))
     assert [one.next() for _ in range(5)] != [two.next() for _ in range(5)]
+
+
+def test_a_fleet_that_loses_control_spreads_its_return_over_what_control_said() -> None:
+    firsts = [Backoff(random.Random(number)).next(10.0) for number in range(1000)]
+    assert max(firsts) <= 10.0
+    seconds = [sum(second <= delay < second + 1 for delay in firsts) for second in range(10)]
+    assert all(60 <= number <= 140 for number in seconds), seconds
+    assert max(Backoff(random.Random(number)).next(1e9) for number in range(99)) <= MOST_SPREAD_SECONDS
+    backoff = Backoff(random.Random(1))
+    backoff.next(10.0)
+    assert backoff.next(10.0) <= 2 * FIRST_SECONDS
+    assert Backoff(random.Random(1)).next(0.1) >= FIRST_SECONDS / 2

@@ -5,6 +5,7 @@ from typing import Final
 
 FIRST_SECONDS: Final = 0.2
 MOST_SECONDS: Final = 15.0
+MOST_SPREAD_SECONDS: Final = 20.0
 
 
 class Backoff:
@@ -16,11 +17,18 @@ class Backoff:
         self._most = MOST_SECONDS if most is None else min(most, MOST_SECONDS)
         self._failures = 0
 
-    def next(self) -> float:
-        """Return the seconds to wait after one more failure."""
+    def next(self, spread: float = 0.0) -> float:
+        """Return the seconds to wait after one more failure.
+
+        ``spread``: seconds over which all agents should spread when they lose control at one moment; it counts for the
+        first failure, and up to 20 s.
+        """
         whole = min(FIRST_SECONDS * 2.0 ** min(self._failures, 16), self._most)
+        pause = whole * self._draw.uniform(0.5, 1.0)
+        if not self._failures and spread > whole:
+            pause = self._draw.uniform(0.0, min(spread, MOST_SPREAD_SECONDS))
         self._failures += 1
-        return whole * self._draw.uniform(0.5, 1.0)
+        return pause
 
     def reset(self) -> None:
         """Start from the shortest delay again."""

@@ -85,6 +85,7 @@ class Link:
         self._heartbeat = heartbeat
         self._clock = clock
         self._session: str | None = None
+        self._spread = 0.0
         self._joined = False
         self._told: dict[str, PlacementReport] = {}
         self._acknowledged = -1
@@ -108,7 +109,7 @@ class Link:
             self._session = None
             if self._clock() - began >= _STABLE_SECONDS:
                 backoff.reset()
-            await asyncio.sleep(backoff.next())
+            await asyncio.sleep(backoff.next(self._spread))
 
     async def _end_work(self, removal: NodeRemovedError) -> None:
         _log.error("removed from the pool", error=removal.message, remedy=removal.remedy)
@@ -258,6 +259,7 @@ class Link:
             else:
                 if self._watch is not None:
                     self._watch.heard()
+                self._spread = reply.spread_seconds
                 if not reply.session_known and not report.complete:
                     raise SessionForgottenError(remedy="The agent connects anew and tells everything again.")
                 return

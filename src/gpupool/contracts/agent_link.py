@@ -93,6 +93,8 @@ class ReportReply(Message):
 
     session_known: bool = True
     """False asks the agent for a complete report: control does not know this session (it has restarted)."""
+    spread_seconds: Annotated[float, Field(ge=0, le=3600)] = 0.0
+    """Should the link break, come back at a moment of your own within so many seconds: how many others will, too."""
 
 
 class StartOrder(Message):

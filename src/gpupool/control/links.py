@@ -19,23 +19,27 @@ class CommandStream:
 
     def __init__(self) -> None:
         self.ended = False
-        self._wake = asyncio.Event()
+        # Not an event: that keeps a queue of those who wait, and there are ten thousand streams.
+        self._reason = False
+        self._waiter: asyncio.Future[None] | None = None
         self._transient: list[Command] = []
 
     def wake(self) -> None:
         """Look for new commands now."""
-        self._wake.set()
+        self._reason = True
+        if self._waiter is not None:
+            _let_go(self._waiter)
 
     def push(self, command: Command) -> None:
         """Send a command that is not kept."""
         # A list, though the oldest go first: an empty one is small, and there are ten thousand.
         self._transient = [*self._transient, command][-_MAX_TRANSIENT:]
-        self._wake.set()
+        self.wake()
 
     def end(self) -> None:
         """Close the stream."""
         self.ended = True
-        self._wake.set()
+        self.wake()
 
     def take(self) -> list[Command]:
         """Return the commands pushed since the last call."""
@@ -43,14 +47,23 @@ class CommandStream:
         return taken
 
     async def woken(self, seconds: float) -> bool:
-        """Wait for a reason to look, at most ``seconds``; False when time is up."""
-        try:
-            async with asyncio.timeout(seconds):
-                await self._wake.wait()
-        except TimeoutError:
-            return False
-        self._wake.clear()
-        return True
+        """Wait for a reason to look, at most ``seconds``; False when time is up. One waits at a time."""
+        loop = asyncio.get_running_loop()
+        if not self._reason:
+            self._waiter = loop.create_future()
+            timer = loop.call_later(seconds, _let_go, self._waiter)
+            try:
+                await self._waiter
+            finally:
+                timer.cancel()
+                self._waiter = None
+        woken, self._reason = self._reason, False
+        return woken
+
+
+def _let_go(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
 
 
 @dataclass(slots=True)
@@ -94,6 +107,14 @@ class Links:
         self._clock = clock
         self._links: dict[str, Link] = {}
         self._disputing: set[str] = set()
+        self._fresh: set[str] = set()
+        """Heard here since others were told last."""
+        self._unlinked: set[str] = set()
+        """Listening here no longer, since others were told last."""
+
+    def __len__(self) -> int:
+        """Return how many nodes were heard in this run."""
+        return len(self._links)
 
     def get(self, node_id: str) -> Link | None:
         """Return the link of a node heard in this run."""

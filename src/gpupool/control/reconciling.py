@@ -5,6 +5,7 @@ step to take does it open a transaction, read again inside it, and take the step
 """
 
 import asyncio
+import time
 from dataclasses import replace
 from typing import Protocol
 
@@ -27,6 +28,8 @@ from gpupool.scheduling.port import Decision
 _LOG = structlog.get_logger(__name__)
 PERIOD = 5.0
 """Seconds between looks when nothing changes."""
+MOST_REST = 0.25
+"""Seconds between looks, as long as the last one took, however much changes."""
 _MAX_STEPS = 10_000
 _RESTART_PAUSE = 1.0
 
@@ -43,9 +46,12 @@ class Reconciler:
         """Work until the pool closes."""
         pool = self._pool
         while not pool.changes.closed:
-            seen = pool.changes.count
+            seen, began = pool.changes.count, time.perf_counter()
             await self.settle()
-            await pool.changes.after(seen, await self._seconds_to_next())
+            pause = await self._seconds_to_next()
+            # A large pool that never stops changing would be looked through without end.
+            await asyncio.sleep(min(MOST_REST, time.perf_counter() - began))
+            await pool.changes.after(seen, pause)
 
     async def settle(self) -> None:
         """Take every step that can be taken now."""

@@ -27,6 +27,8 @@ RATE_NEWS: Final = 0.05
 MOST_WAITING: Final = 1000
 """Reports that may wait: a few seconds' worth."""
 _MOST: Final = 250
+_FEW: Final = 8
+_GATHER_SECONDS: Final = 0.1
 _BACK: Final = frozenset({NodeState.UNREACHABLE, NodeState.VERIFYING, NodeState.READY})
 
 
@@ -104,6 +106,9 @@ class Returns:
                     arrival.taken.set_exception(error)
                 else:
                     arrival.taken.set_result(arrival in work.result())
+            if len(arrivals) >= _FEW:
+                # Every transaction has all views made anew, whatever the number of nodes in it.
+                await asyncio.sleep(_GATHER_SECONDS)
 
     async def _take_together(self, arrivals: Sequence[_Arrival]) -> Collection[_Arrival]:
         """Take those without news, and return them."""

@@ -18,6 +18,8 @@ HEAD_SECONDS: Final = 20.0
 KEEP_ALIVE_SECONDS: Final = 75
 """How long an idle connection is kept: well beyond the agents' heartbeats, so that none meets a closing one."""
 GRACE_SECONDS: Final = 5
+WHEN_LOST: Final = "gpupool.when_lost"
+"""Key of a request's scope under which lies a list of what is to be called when its connection is lost."""
 
 
 class BoundedHead(HttpToolsProtocol):
@@ -30,6 +32,7 @@ class BoundedHead(HttpToolsProtocol):
         self._head_bytes = 0
         self._in_head = True
         self._patience: asyncio.TimerHandle | None = None
+        self._when_lost: list[Callable[[], object]] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A first request is expected."""
@@ -40,6 +43,8 @@ class BoundedHead(HttpToolsProtocol):
         """Nothing more is expected."""
         self._head_has_come()
         super().connection_lost(exc)
+        while self._when_lost:
+            self._when_lost.pop()()
         # It knows this connection, too: without this, only a search for garbage would find them.
         self.cycle = None  # type: ignore[assignment]
 
@@ -55,6 +60,7 @@ class BoundedHead(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """The head has come to its end."""
         self._head_has_come()
+        self.scope[WHEN_LOST] = self._when_lost  # type: ignore[typeddict-unknown-key]
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:

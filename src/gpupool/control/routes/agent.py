@@ -1,6 +1,6 @@
 """The agent link. Bodies are parsed only after their signature has been checked."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -116,7 +116,7 @@ async def stream_commands(
     return StreamingResponse(command_lines(pool, node_id, after), media_type="application/x-ndjson")
 
 
-async def command_lines(pool: Pool, node_id: str, after: int) -> AsyncIterator[bytes]:
+async def command_lines(pool: Pool, node_id: str, after: int) -> AsyncGenerator[bytes, None]:
     """Yield the lines of a node's command stream."""
     stream = pool.links.open_stream(node_id)
     try:

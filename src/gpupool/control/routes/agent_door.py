@@ -7,9 +7,10 @@ memory of a stream: no layers for other callers, no search for the route, no tre
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from pydantic import ValidationError
@@ -25,11 +26,14 @@ from gpupool.control.http.problems import problem_response, request_id_of
 from gpupool.control.pool import Pool
 from gpupool.control.reporting import take_report
 from gpupool.control.routes.agent import check_signature, command_lines
+from gpupool.control.serving import WHEN_LOST
 from gpupool.core.errors import GpupoolError, InvalidInputError
 
 REPORTS: Final = ("POST", "/v1/agent/reports")
 _COMMANDS: Final = ("GET", "/v1/agent/commands")
 _AFTER: Final = re.compile(rb"after=([0-9]{1,18})")
+RETURNS_A_SECOND: Final = 500
+"""Agents that one control on two cores takes back in a second, with room for everything else."""
 _NDJSON: Final = [(b"content-type", b"application/x-ndjson")]
 
 
@@ -86,25 +90,29 @@ class AgentDoor:
             return
         # The stream stays open for days, and nothing in it asks for them again.
         scope["headers"].clear()
-        await _stream(command_lines(self._pool, node_id, int(after[1])), receive, send)
+        await _stream(command_lines(self._pool, node_id, int(after[1])), scope, send)
 
     async def _take(self, node_id: str, body: bytes, send: Send) -> None:
         try:
             report = Report.model_validate_json(body)
         except ValidationError as error:
             raise InvalidInputError(describe(error)) from error
-        said = _SAID[(await take_report(self._pool, node_id, report)).session_known]
+        reply = await take_report(self._pool, node_id, report)
+        said = _said(reply.session_known, spread_of(len(self._pool.links)))
         await send({"type": "http.response.start", "status": 200, "headers": said[0]})
         await send(said[1])
 
 
-def _said(*, known: bool) -> tuple[list[tuple[bytes, bytes]], Message]:
-    body = ReportReply(session_known=known).model_dump_json().encode()
+@lru_cache(maxsize=64)
+def _said(known: bool, spread: float) -> tuple[list[tuple[bytes, bytes]], Message]:
+    body = ReportReply(session_known=known, spread_seconds=spread).model_dump_json().encode()
     headers = [(b"content-length", b"%d" % len(body)), (b"content-type", b"application/json")]
     return headers, {"type": "http.response.body", "body": body}
 
 
-_SAID: Final = {known: _said(known=known) for known in (False, True)}
+def spread_of(agents: int) -> float:
+    """Return the seconds over which so many agents should spread their return."""
+    return round(agents / RETURNS_A_SECOND, 1)
 
 
 def _headers(scope: Scope) -> Mapping[str, str]:
@@ -112,25 +120,24 @@ def _headers(scope: Scope) -> Mapping[str, str]:
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(scope["headers"])}
 
 
-async def _stream(lines: AsyncIterator[bytes], receive: Receive, send: Send) -> None:
+async def _stream(lines: AsyncGenerator[bytes, None], scope: Scope, send: Send) -> None:
     """Send lines until they end or the agent leaves."""
-    left = asyncio.ensure_future(_disconnected(receive))
-    sending = asyncio.current_task()
-    assert sending is not None  # noqa: S101
-    left.add_done_callback(lambda ended: None if ended.cancelled() else sending.cancel())
+    sending, left = asyncio.current_task(), False
+
+    def leave() -> None:
+        nonlocal left
+        left = True
+        if sending is not None:
+            sending.cancel()
+
+    # Waiting for the disconnect in a task of its own would take as much memory again.
+    scope[WHEN_LOST].append(leave)
     try:
-        async with aclosing(lines):  # type: ignore[type-var]
+        async with aclosing(lines):
             await send({"type": "http.response.start", "status": 200, "headers": _NDJSON})
             async for line in lines:
                 await send({"type": "http.response.body", "body": line, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
     except asyncio.CancelledError:
-        if not left.done():
+        if not left:
             raise
-    finally:
-        left.cancel()
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
