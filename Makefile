@@ -14,7 +14,7 @@ kernels test test-full bench: export NUMBA_CACHE_DIR := $(CURDIR)/.numba-cache
 unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 
-.PHONY: help install up test test-full test-validator kernels lint format bench soak lock clean
+.PHONY: help install up test test-full test-validator kernels compiled lint format bench soak lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,8 +37,12 @@ test-validator: install ## the validator suite against the real validator's code
 		$(PYTHON) -m pytest -n 0 tests/contract/test_validator_contract.py $(ARGS)
 
 # Compiled once here, so that no test waits for the compiler nor two processes compile the same.
-kernels: install
+kernels: install compiled
 	@$(PYTHON) -c 'from gpupool.recompute.server.numba_engine import checked_engine; checked_engine()'
+
+# The proxy's hot modules, for the tests that start it; what runs without a C compiler is the same, and slower.
+compiled: install
+	@$(PYTHON) scripts/compile_proxy.py
 
 lint: install ## style, types, layers, dependencies, shell scripts
 	$(PYTHON) -m ruff check .
@@ -52,10 +56,10 @@ format: install ## rewrite the code in the project's style
 	$(PYTHON) -m ruff check --fix .
 	$(PYTHON) -m ruff format .
 
-bench: install ## measure the budgets of docs/design
+bench: install compiled ## measure the budgets of docs/design
 	@for script in benchmarks/*.py; do echo "== $$script"; $(PYTHON) "$$script" || exit 1; done
 
-soak: install ## ten minutes of the recompute proxy with flapping servers (ARGS="--minutes 60")
+soak: install compiled ## ten minutes of the recompute proxy with flapping servers (ARGS="--minutes 60")
 	$(PYTHON) benchmarks/proxy_parts/soak.py $(ARGS)
 
 lock: ## resolve the dependencies anew (ARGS=--upgrade takes newer releases)

@@ -28,6 +28,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from gpupool.recompute.proxy.compiled import prefer
+
 PARTS: Final = Path(__file__).resolve().parent / "proxy_parts"
 OURS: Final = (
     f"{sys.executable} -m gpupool recompute proxy --host 127.0.0.1 --port {{port}}"
@@ -276,7 +278,10 @@ def http(given: argparse.Namespace) -> None:
         floor = now.proxy("floor", FLOOR, kind="http", kept="1000", node=node, other=other)
         beside = [now.haproxy(program, node, other)] if program else []
         for how, told in (("anew", "one connection a request"), ("keep", "kept connections")):
-            print(f"== HTTP, {told}, two servers without delay (answers are passed on, not checked)")
+            form = "compiled" if prefer() is None else "interpreted"
+            print(
+                f"== HTTP, {told}, two servers without delay (answers are passed on, not checked); ours {form}"
+            )
             now.compare([ours, floor, *beside], "http", given, how)
             for running in beside:
                 ratios(ours, running, dict.fromkeys(given.clients, 0.5))

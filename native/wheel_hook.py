@@ -1,11 +1,14 @@
-"""What a wheel carries of the harvester's library: always its sources, and with ``GPUPOOL_WHEEL_SHIM=1`` a built one.
+"""What a wheel carries of compiled code: always the sources of the harvester's library, and more where asked for.
 
-A wheel with a built library fits one kind of machine, so its name says which; every other wheel stays one for all. The
-library is compiled with the flags of `gpupool.harvester.building`, by the module itself.
+``GPUPOOL_WHEEL_SHIM=1`` adds that library, built with the flags of `gpupool.harvester.building`;
+``GPUPOOL_WHEEL_COMPILED=1`` the compiled form of the proxy's hot modules (`scripts/compile_proxy.py`, which needs mypy and
+setuptools: build with ``--no-isolation``). Such a wheel fits one kind of machine, the latter one Python too, so its name
+says which; every other wheel stays one for all.
 """
 
 import os
 import platform
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 VARIABLE = "GPUPOOL_WHEEL_SHIM"
+COMPILED = "GPUPOOL_WHEEL_COMPILED"
 FOLDER = "gpupool/harvester/native"
 """In the wheel."""
 
@@ -30,6 +34,8 @@ class ShimHook(BuildHookInterface[Any]):
             build_data["force_include"][str(path)] = f"{FOLDER}/{path.name}"
         if os.environ.get(VARIABLE) == "1":
             self._compile(build_data)
+        if os.environ.get(COMPILED) == "1":
+            self._compile_proxy(build_data)
 
     def _compile(self, build_data: dict[str, Any]) -> None:
         sys.path.insert(0, str(Path(self.root) / "src"))
@@ -41,3 +47,15 @@ class ShimHook(BuildHookInterface[Any]):
         build_data["force_include"][str(built)] = f"{FOLDER}/{library_name()}"
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-linux_{platform.machine()}"
+
+    def _compile_proxy(self, build_data: dict[str, Any]) -> None:
+        folder = Path(self.root) / "build" / "compiled"
+        script = Path(self.root) / "scripts" / "compile_proxy.py"
+        environment = os.environ | {"PYTHONPATH": str(Path(self.root) / "src")}
+        subprocess.run([sys.executable, str(script), "--to", str(folder)], check=True, env=environment)
+        for path in folder.rglob("*"):
+            if path.is_file():
+                build_data["force_include"][str(path)] = f"gpupool/_compiled/{path.relative_to(folder)}"
+        version = f"cp{sys.version_info.major}{sys.version_info.minor}"
+        build_data["pure_python"] = False
+        build_data["tag"] = f"{version}-{version}-linux_{platform.machine()}"

@@ -3,6 +3,10 @@
 Every request earns a fraction of an extra attempt; a floor per second lets a quiet pool retry as well.
 """
 
+from typing import Final
+
+WINDOW_S: Final = 10.0
+
 
 class RetryBudget:
     """A bucket of tokens: requests pour in ``ratio`` each, time pours in ``floor_per_s``; an extra takes one.
@@ -12,15 +16,13 @@ class RetryBudget:
 
     __slots__ = ("_at", "_capacity", "_floor", "_ratio", "_tokens", "earned", "taken")
 
-    WINDOW_S = 10.0
-
     def __init__(self, ratio: float, floor_per_s: float = 0.0, burst: float = 1000.0) -> None:
         if ratio < 0 or floor_per_s < 0 or burst < 1:
             raise ValueError("a budget needs a ratio and a floor of at least 0 and a burst of at least 1")
         self._ratio = ratio
         self._floor = floor_per_s
-        self._capacity = floor_per_s * self.WINDOW_S + burst
-        self._tokens = floor_per_s * self.WINDOW_S
+        self._capacity = floor_per_s * WINDOW_S + burst
+        self._tokens = floor_per_s * WINDOW_S
         self._at: float | None = None
         self.earned = 0
         """Requests since the bucket was last looked at."""

@@ -7,20 +7,21 @@ Buckets grow by a fixed ratio, so every quantile is off by at most that ratio, u
 import math
 from array import array
 from bisect import bisect_left
+from typing import Final
 
 LOWEST_S = 1e-4
 RATIO = 1.15
 BUCKETS = 116
 _EDGES = tuple(LOWEST_S * RATIO**i for i in range(BUCKETS))
 
+_HALF_LIFE_S: Final = 60.0
+_MOST: Final = 2000.0
+
 
 class DecayingHistogram:
     """Counts of latencies (seconds) in logarithmic buckets."""
 
     __slots__ = ("_adds", "_cache", "_counts", "_halved_at", "_total")
-
-    HALF_LIFE_S = 60.0
-    MOST = 2000.0
 
     def __init__(self) -> None:
         self._counts = array("d", bytes(8 * BUCKETS))
@@ -38,7 +39,7 @@ class DecayingHistogram:
         """Count one latency."""
         if self._halved_at is None:
             self._halved_at = now
-        elif self._total > self.MOST or now - self._halved_at > self.HALF_LIFE_S:
+        elif self._total > _MOST or now - self._halved_at > _HALF_LIFE_S:
             self._halve(now)
         self._counts[bisect_left(_EDGES, seconds, 0, BUCKETS - 1)] += 1
         self._total += 1
@@ -71,7 +72,7 @@ class DecayingHistogram:
 
     def _halve(self, now: float) -> None:
         # A long silence is worth several halvings; counts below a thousandth are dust.
-        times = max(1, min(20, int((now - (self._halved_at or now)) / self.HALF_LIFE_S)))
+        times = max(1, min(20, int((now - (self._halved_at or now)) / _HALF_LIFE_S)))
         share = 0.5**times
         for index, count in enumerate(self._counts):
             if count:

@@ -5,16 +5,18 @@ So while the limit is what holds requests back and latency stays flat, it grows 
 waiting, it shrinks, never below where the operator set it.
 """
 
+from typing import Final
+
+_FLAT: Final = 1.25
+"""Latency up to this many times the usual is flat."""
+_WAITING: Final = 1.6
+"""Latency above this many times the usual means that requests wait for each other."""
+
 
 class LearnedLimit:
     """A limit between ``start`` and ``ceiling`` that follows what latency says."""
 
     __slots__ = ("_best", "_ceiling", "_full", "_mean", "_start", "current")
-
-    FLAT = 1.25
-    """Latency up to this many times the usual is flat."""
-    WAITING = 1.6
-    """Latency above this many times the usual means that requests wait for each other."""
 
     def __init__(self, start: int, ceiling: int) -> None:
         if not 1 <= start <= ceiling:
@@ -56,8 +58,8 @@ class LearnedLimit:
         return best + (0.2 if latency < best else 0.002) * (latency - best)
 
     def _decide(self, best: float) -> None:
-        if self._mean <= self.FLAT * best:
+        if self._mean <= _FLAT * best:
             self.current = min(self._ceiling, self.current + 1)
             self._best = min(best, self._mean)
-        elif self._mean > self.WAITING * best:
+        elif self._mean > _WAITING * best:
             self.current = max(self._start, self.current * 9 // 10)

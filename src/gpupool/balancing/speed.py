@@ -6,25 +6,26 @@ kind. Expected finish, load times that, then grows with load for both sorts of n
 loads, and a fast node with free places is still preferred to a slow one, nearly as strongly as it deserves.
 """
 
+from typing import Final
+
 from gpupool.balancing.histogram import DecayingHistogram
 
-LOAD_POWER = 0.5
-_FIRST = 10
+LOAD_POWER: Final = 0.5
+_FIRST: Final = 10
 """The first so many answers are averaged; from then on the last one has that share."""
+_GAIN: Final = 1 / _FIRST
+_USUAL_GAIN: Final = 0.002
+_SLOW: Final = 3.0
+_DOUBT_S: Final = 1.0
+"""A bound that was not confirmed for so long gives way to the first real answer."""
+_OLD_S: Final = 5.0
+"""... and so does a measurement: a node tried now and then would else need many tries to show it has changed."""
 
 
 class Speed:
     """Measured seconds of one kind at one node."""
 
     __slots__ = ("_usual", "at", "count", "doubted", "histogram", "latency", "load", "unit")
-
-    GAIN = 1 / _FIRST
-    USUAL_GAIN = 0.002
-    SLOW = 3.0
-    DOUBT_S = 1.0
-    """A bound that was not confirmed for so long gives way to the first real answer."""
-    OLD_S = 5.0
-    """... and so does a measurement: a node tried now and then would else need many tries to show it has changed."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -41,7 +42,7 @@ class Speed:
     def answered(self, latency: float, load: float, now: float) -> None:
         """Take in a good answer: its seconds, and the load (>= 1) when it was sent."""
         unconfirmed = now - latency - self.at
-        if unconfirmed > (self.DOUBT_S if self.doubted else self.OLD_S):
+        if unconfirmed > (_DOUBT_S if self.doubted else _OLD_S):
             self.count = 0
         self.doubted = False
         self._learn(latency, load, now)
@@ -64,7 +65,7 @@ class Speed:
     @property
     def slow(self) -> bool:
         """Say whether it is now much slower than it usually is."""
-        return self.count >= 20 and self.unit > self.SLOW * self._usual
+        return self.count >= 20 and self.unit > _SLOW * self._usual
 
     def p99_at(self, load: float) -> float | None:
         """Return the 99th percentile of latency (seconds) to expect at ``load``; None when never measured.
@@ -76,13 +77,13 @@ class Speed:
 
     def _learn(self, latency: float, load: float, now: float) -> None:
         self.count += 1
-        gain = self.GAIN if self.count > _FIRST else 1 / self.count
+        gain = _GAIN if self.count > _FIRST else 1 / self.count
         unit = latency / load**LOAD_POWER
         self.unit += gain * (unit - self.unit)
         self.latency += gain * (latency - self.latency)
         self.load += gain * (load - self.load)
         self.at = now
         if self._usual:
-            self._usual += self.USUAL_GAIN * (unit - self._usual)
+            self._usual += _USUAL_GAIN * (unit - self._usual)
         elif self.count >= 20:
             self._usual = self.unit

@@ -80,6 +80,9 @@ def say(line: str) -> None:
 def main() -> None:
     """Read the settings that `become_proxy` has left, and serve."""
     leave_out()
+    from gpupool.recompute.proxy.compiled import prefer
+
+    prefer()
     from gpupool.recompute.proxy.settings_text import from_text
 
     with os.fdopen(int(sys.argv[1]), "r") as file:

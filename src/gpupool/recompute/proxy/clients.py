@@ -5,7 +5,7 @@ may stay without asking. A sweep looks at the clocks, so that no request pays fo
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, ClassVar, Final, cast
 
 import structlog
 
@@ -28,7 +28,7 @@ class Client(asyncio.Protocol):
     """What all client connections have in common; `transport` is there from the first byte on."""
 
     transport: asyncio.Transport
-    speech = Speech.UNDECIDED
+    speech: ClassVar[Speech] = Speech.UNDECIDED
 
     def __init__(self, core: "ProxyCore") -> None:
         self.core = core

@@ -5,7 +5,7 @@ class say so. Everything else about failover is the same for both and lives in `
 """
 
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, ClassVar, Protocol, cast
 
 from gpupool.recompute.proxy.nodes import Kind, Node
 
@@ -61,7 +61,7 @@ class Exchange:
     What stands above ``__init__`` is what nearly all requests end with as they began.
     """
 
-    kind = Kind.FRAMES
+    kind: ClassVar[Kind] = Kind.FRAMES
     open = True
     rounds = 0
     next_round = 0.0
@@ -69,12 +69,12 @@ class Exchange:
     """Why the last answer was none."""
     accused: tuple[tuple[str, str], ...] = ()
     """Nodes that answered wrong, and how: at fault only once another node has answered right."""
-    refusers: frozenset[str] = frozenset()
-    """Nodes that say that nobody can do it: believed once another one says so too, or no other one is left to ask."""
     suspects: tuple[str, ...] = ()
     """Nodes that closed the connection on this request: at fault only if another node answers it."""
 
     def __init__(self, asker: Asker, request_id: str, started: float, deadline: float, measure: str) -> None:
+        self.refusers: frozenset[str] = frozenset()
+        """Nodes that say that nobody can do it: believed once another says so too, or no other one is left to ask."""
         self.asker = asker
         self.id = request_id
         self.started = started

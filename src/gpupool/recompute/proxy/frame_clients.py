@@ -4,6 +4,8 @@ A client may close its sending half after a request and still get its answer, as
 frames are signs of life; they go nowhere, for some servers take them as a fault.
 """
 
+from typing import ClassVar
+
 import structlog
 
 from gpupool.recompute.proxy.answers import REMEDIES
@@ -18,7 +20,7 @@ log = structlog.get_logger(__name__)
 class FrameClient(Client):
     """Takes frames one after another; one is under way at a time."""
 
-    speech = Speech.FRAMES
+    speech: ClassVar[Speech] = Speech.FRAMES
     exchange: Exchange | None = None
     _buffer = b""
     _no_more = False

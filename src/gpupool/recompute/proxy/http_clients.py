@@ -5,7 +5,7 @@ and written anew for the server, so that nothing a client makes up reaches one u
 """
 
 from collections import deque
-from typing import Final
+from typing import ClassVar, Final
 
 import httptools
 import structlog
@@ -47,7 +47,9 @@ class HttpRequest:
 class HttpClient(Client):
     """Parses requests and sends their answers in order."""
 
-    speech = Speech.HTTP
+    __deletable__ = ("_parser",)
+
+    speech: ClassVar[Speech] = Speech.HTTP
 
     exchange: Exchange | None = None
 
@@ -85,8 +87,8 @@ class HttpClient(Client):
             self._refuse(413, "too_large", str(error))
         except httptools.HttpParserUpgrade:
             self._refuse(400, "invalid_input", "This server does not change protocols.")
-        except httptools.HttpParserError as error:
-            refusal = error.__context__
+        except httptools.HttpParserError as failure:
+            refusal = failure.__context__
             if isinstance(refusal, RequestTooLargeError):
                 self._refuse(413, "too_large", str(refusal))
             else:

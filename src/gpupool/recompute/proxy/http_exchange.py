@@ -5,7 +5,7 @@ An answer's shape is checked here (64 x of a proof, two of a quality); whether t
 
 import json
 import re
-from typing import Final, cast
+from typing import ClassVar, Final, cast
 
 from gpupool.recompute.proxy.answers import PHRASES, problem
 from gpupool.recompute.proxy.exchanges import Asker, Exchange, Judgement
@@ -52,10 +52,9 @@ _ELSEWHERE: Final = frozenset({422, 429, 503})
 class HttpExchange(Exchange):
     """A question with its body."""
 
-    kind = Kind.HTTP
+    kind: ClassVar[Kind] = Kind.HTTP
     _refusal: HttpReply | None = None
     _doubt: HttpReply | None = None
-    _denied: frozenset[str] = frozenset()
 
     def __init__(
         self,
@@ -73,6 +72,7 @@ class HttpExchange(Exchange):
         level = _LEVEL.search(body)
         measure = f"{QUESTION_PATHS[path][0]}/{level[1].decode() if level else '?'}"
         Exchange.__init__(self, asker, request_id, started, deadline, measure)
+        self._denied: frozenset[str] = frozenset()
         self._path = path
         self._body = body
         self._headers = headers

@@ -1,6 +1,6 @@
 """Connections to our own servers: HTTP/1.1 kept open, one request at a time."""
 
-from typing import Final
+from typing import ClassVar, Final
 
 import httptools
 
@@ -29,7 +29,9 @@ class HttpReply:
 class HttpLink(Link):
     """To a server of ours, or a proxy before some."""
 
-    kind = Kind.HTTP
+    __deletable__ = ("_parser",)
+
+    kind: ClassVar[Kind] = Kind.HTTP
 
     def __init__(self, node: Node, owner: LinkOwner) -> None:
         super().__init__(node, owner)

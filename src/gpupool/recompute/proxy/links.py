@@ -5,7 +5,7 @@ A link knows nothing of retries. It tells its owner that an answer is whole, or 
 
 import asyncio
 import ssl
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, ClassVar, Protocol, cast
 
 from gpupool.recompute.proxy.framing import FRAME_MOST, HEADER, KEEP_ALIVE, FrameError, frame_end
 from gpupool.recompute.proxy.nodes import Kind, Node
@@ -31,7 +31,7 @@ class LinkOwner(Protocol):
 class Link(asyncio.Protocol):
     """An open connection to a node."""
 
-    kind: Kind
+    kind: ClassVar[Kind]
     transport: asyncio.Transport
 
     def __init__(self, node: Node, owner: LinkOwner) -> None:
@@ -94,7 +94,7 @@ def _end_words(exc: Exception | None) -> str:
 class FrameLink(Link):
     """To a Gigahorse server (or a proxy before some)."""
 
-    kind = Kind.FRAMES
+    kind: ClassVar[Kind] = Kind.FRAMES
 
     def __init__(self, node: Node, owner: LinkOwner) -> None:
         super().__init__(node, owner)

@@ -24,6 +24,7 @@ from gpupool.core.open_files import allow_most, connections_within
 from gpupool.core.standard_streams import log_descriptor
 from gpupool.recompute.addresses import format_address
 from gpupool.recompute.proxy.channels import AVAILABLE, Channel
+from gpupool.recompute.proxy.compiled import in_use
 from gpupool.recompute.proxy.door import Door, LocalListener
 from gpupool.recompute.proxy.handover import Handover, handover_path, leave_to
 from gpupool.recompute.proxy.local_socket import listen_at_path
@@ -179,7 +180,12 @@ def _say_where(settings: ProxySettings, core: ProxyCore, door: Door, say: Callab
     if door.listener is not None:
         host, port = settings.host, door.address[1]
         say(f"ReComputeProxy listening on {host} port {port}")
-        log.info("proxy_listening", address=format_address((host, port)), instance=core.instance_id)
+        log.info(
+            "proxy_listening",
+            address=format_address((host, port)),
+            instance=core.instance_id,
+            compiled=in_use(),
+        )
     if door.local is not None:
         say(f"ReComputeProxy listening at {door.local.path}")
         log.info("proxy_listening", address=f"unix:{door.local.path}", instance=core.instance_id)

@@ -1,0 +1,40 @@
+"""Which of the proxy's modules have a compiled form: those that every answer passes through.
+
+Interpreted, an answer costs the proxy some forty microseconds beyond what the event loop and the kernel take; compiled by
+mypyc (`scripts/compile_proxy.py`) fifteen. See docs/design/proxy.md.
+"""
+
+import sys
+from importlib.machinery import ExtensionFileLoader
+from typing import Final
+
+from gpupool.core.compiled import prefer_compiled
+
+GROUP: Final = "gpupool_proxy"
+MODULES: Final = tuple(
+    f"gpupool.balancing.{name}"
+    for name in ("budget", "health", "histogram", "learned_limit", "node", "policy", "pool", "speed", "terms")
+) + tuple(
+    f"gpupool.recompute.proxy.{name}"
+    for name in (
+        "dispatching",
+        "exchanges",
+        "http_clients",
+        "http_exchange",
+        "http_links",
+        "links",
+        "nodes",
+        "requestlog",
+    )
+)
+
+
+def in_use() -> bool:
+    """Tell whether this process runs the compiled form."""
+    loaded = sys.modules.get(MODULES[-1])
+    return loaded is not None and isinstance(loaded.__loader__, ExtensionFileLoader)
+
+
+def prefer() -> str | None:
+    """Take the compiled form where there is one; return why there is none. Called before anything of the proxy is loaded."""
+    return prefer_compiled(GROUP, MODULES)
