@@ -164,3 +164,19 @@ def test_a_wheel_of_one_machine_carries_the_library_and_says_so(
     assert data["force_include"][str(built)] == f"gpupool/harvester/native/{built.name}"
     assert data["tag"] == f"py3-none-linux_{platform.machine()}"
     assert not data["pure_python"]
+
+
+@pytest.mark.slow
+def test_a_wheel_of_one_python_carries_the_compiled_proxy(
+    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("native", "src", "scripts"):
+        shutil.copytree(checkout / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.delenv("GPUPOOL_WHEEL_SHIM", raising=False)
+    monkeypatch.setenv("GPUPOOL_WHEEL_COMPILED", "1")
+    data = carried(tmp_path, monkeypatch, "standard")
+    inside = set(data["force_include"].values())
+    assert "gpupool/_compiled/digest" in inside
+    assert any(name.startswith("gpupool/_compiled/gpupool/balancing/pool.") for name in inside)
+    version = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    assert data["tag"] == f"{version}-{version}-linux_{platform.machine()}"
