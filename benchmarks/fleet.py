@@ -298,7 +298,7 @@ async def under_load(given: argparse.Namespace, control: Control, fleet: Agents,
     )
     for name, some in spans.items():
         p50, p99 = centiles(some)
-        report.say(f"  {name:<20} p50 {p50:6.2f} ms   p99 {p99:6.2f} ms", p99 < API_P99_MS)
+        report.say(f"  {name:<20} p50 {p50:6.2f} ms   p99 {p99:6.2f} ms")
     p50, p99 = centiles([span for some in spans.values() for span in some])
     report.say(f"API meanwhile          p50 {p50:6.2f} ms   p99 {p99:6.2f} ms", p99 < API_P99_MS)
     for name, some in (await follow(control, 30)).items():

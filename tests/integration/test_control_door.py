@@ -1,13 +1,16 @@
 """The agents' own door answers as the routes beside it do, and forgets whoever has left."""
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
 import pytest_asyncio
 
 from control_stage import ScriptedAgent, Stage, gpu_of, stage
+from gpupool.control.routes import agent_door
 from gpupool.control.routes.agent_door import spread_of
 from polling import eventually
 
@@ -66,11 +69,26 @@ async def test_a_stream_ends_when_its_agent_has_left_and_takes_commands_meanwhil
     await eventually(lambda: not on.pool.links.connected(agent.node_id))
 
 
+async def test_beyond_what_can_be_heard_at_once_only_heartbeats_are(
+    on: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = ScriptedAgent(on, folder=tmp_path)
+    await agent.join()
+    await agent.inventory()
+    monkeypatch.setattr(agent_door, "MOST_AT_ONCE", 0)
+    whole = {"report_id": "rep-1", "sent_at": "2026-01-01T00:00:00Z", "session": "s-9", "complete": True}
+    for body in (json.dumps(whole), json.dumps(whole, separators=(",", ":"))):
+        refused = await agent.send("POST", REPORTS, body.encode())
+        assert (refused.status_code, refused.json()["code"]) == (429, "busy")
+        assert refused.headers["retry-after"] == "5"
+    assert (await agent.report()).session_known
+
+
 async def test_agents_are_told_how_long_to_spread_their_return(on: Stage, tmp_path: Path) -> None:
     agent = ScriptedAgent(on, folder=tmp_path)
     await agent.join()
     assert (await agent.inventory()).spread_seconds == 0.0
-    assert spread_of(10_000) == 20.0
+    assert spread_of(10_000) == 4.0
 
 
 async def test_lists_of_nodes_follow_every_change(on: Stage, tmp_path: Path) -> None:

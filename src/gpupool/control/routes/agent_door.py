@@ -27,13 +27,16 @@ from gpupool.control.pool import Pool
 from gpupool.control.reporting import take_report
 from gpupool.control.routes.agent import check_signature, command_lines
 from gpupool.control.serving import WHEN_LOST
-from gpupool.core.errors import GpupoolError, InvalidInputError
+from gpupool.core.errors import BusyError, GpupoolError, InvalidInputError
 
 REPORTS: Final = ("POST", "/v1/agent/reports")
 _COMMANDS: Final = ("GET", "/v1/agent/commands")
 _AFTER: Final = re.compile(rb"after=([0-9]{1,18})")
-RETURNS_A_SECOND: Final = 500
-"""Agents that one control on two cores takes back in a second, with room for everything else."""
+RETURNS_A_SECOND: Final = 2500
+"""Agents that should come back in a second: some more than one control takes, since those that wait share transactions."""
+MOST_AT_ONCE: Final = 800
+"""Reports in work, beyond which those of agents that come back are turned away: a second or two of work."""
+_COMPLETE: Final = re.compile(rb'"complete": ?true')
 _NDJSON: Final = [(b"content-type", b"application/x-ndjson")]
 
 
@@ -64,6 +67,7 @@ class AgentDoor:
     def __init__(self, pool: Pool, metrics: Metrics, body_seconds: float) -> None:
         """``body_seconds``: how long a body may take."""
         self._pool = pool
+        self._open = 0
         self._app = Boundary(_Signed(BodyLimits(self._serve, body_seconds)), metrics)
 
     @staticmethod
@@ -79,8 +83,12 @@ class AgentDoor:
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         after = _AFTER.fullmatch(scope["query_string"]) if scope["path"] == _COMMANDS[1] else None
         scope["route"] = _ROUTES[scope["path"]]
+        self._open += after is None
         try:
             body = (await receive()).get("body", b"")
+            if after is None and self._open > MOST_AT_ONCE and _COMPLETE.search(body):
+                # Before the costly part: its agent comes again after a pause that no other has.
+                raise BusyError(f"{MOST_AT_ONCE} agents are being heard.", retry_after=5.0)
             node_id = await check_signature(self._pool, scope, _headers(scope), body)
             if after is None:
                 await self._take(node_id, body, send)
@@ -88,6 +96,8 @@ class AgentDoor:
         except GpupoolError as error:
             await problem_response(error, request_id_of(scope))(scope, receive, send)
             return
+        finally:
+            self._open -= after is None
         # The stream stays open for days, and nothing in it asks for them again.
         scope["headers"].clear()
         await _stream(command_lines(self._pool, node_id, int(after[1])), scope, send)
