@@ -82,6 +82,7 @@ async def test_as_many_run_as_there_are_threads_and_as_many_wait_as_there_is_roo
         await eventually(lambda: d.queue.running == 2 and d.queue.waiting == 3)
         with pytest.raises(OverloadedError) as fault:
             await d.ask()
+        assert fault.value.retry_after is not None
         assert fault.value.retry_after >= 1
         d.engine.gate.set()
         assert [answer.xs for answer in await asyncio.gather(*calls)] == [known_proof().xs] * 5
