@@ -214,7 +214,7 @@ class ControlClient:
         ``subject``: only those of one thing, by its id; ``asked``: only what somebody asked for, ``by`` this one;
         ``latest``: the last ones of them instead of the first ones.
         """
-        chosen = {"subject": subject, "by": by, "asked": asked, "latest": latest}
+        chosen = {"subject": subject, "by": by, "asked": asked or None, "latest": latest or None}
         return self._get(
             list[EventView], "/v1/events", hold=wait, after=after, limit=limit, wait=wait, **chosen
         )

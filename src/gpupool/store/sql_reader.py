@@ -79,7 +79,7 @@ _JOIN_TOKEN: Final = select(JOIN_TOKENS).where(JOIN_TOKENS.c.digest == bindparam
 _API_TOKEN: Final = select(API_TOKENS).where(API_TOKENS.c.digest == bindparam("digest"))
 _API_TOKENS: Final = select(API_TOKENS).order_by(API_TOKENS.c.created_at, API_TOKENS.c.id)
 _HOTKEY: Final = select(HOTKEYS).where(HOTKEYS.c.address == bindparam("address"))
-_HOTKEYS: Final = select(HOTKEYS).order_by(HOTKEYS.c.created_at, HOTKEYS.c.address)
+_HOTKEYS: Final = select(HOTKEYS).order_by(HOTKEYS.c.name)
 _JOIN_TOKENS: Final = select(JOIN_TOKENS).order_by(JOIN_TOKENS.c.created_at, JOIN_TOKENS.c.id)
 _SOME_NODES: Final = select(NODES).where(NODES.c.id.in_(bindparam("ids", expanding=True)))
 _DEVICE: Final = select(DEVICES).where(DEVICES.c.id == bindparam("id"))
@@ -248,7 +248,7 @@ class SqlReader:
         return await self._one(decode_hotkey, _HOTKEY, {"address": address})
 
     async def hotkeys(self) -> Sequence[OperatorHotkey]:
-        """Return the hotkeys that may ask control, oldest first."""
+        """Return the hotkeys that may ask control, by name."""
         return await self._all(decode_hotkey, _HOTKEYS)
 
     async def devices(self, node_id: str | None = None) -> Sequence[Device]:

@@ -112,7 +112,7 @@ class Reader(Protocol):
         ...
 
     async def hotkeys(self) -> Sequence[OperatorHotkey]:
-        """Return the hotkeys that may ask control, oldest first."""
+        """Return the hotkeys that may ask control, by name."""
         ...
 
     async def devices(self, node_id: str | None = None) -> Sequence[Device]:
