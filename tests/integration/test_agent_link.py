@@ -272,7 +272,7 @@ async def test_a_wrong_address_is_tried_again_until_control_is_there_and_costs_n
 async def test_a_name_that_is_no_machine_ends_nothing(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     tries = 0
 
-    def soon(_: object, spread: float = 0.0) -> float:
+    def soon(_: object, _spread: float = 0.0) -> float:
         nonlocal tries
         tries += 1
         return 0.01

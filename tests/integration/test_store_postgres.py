@@ -21,7 +21,7 @@ from gpupool.fleet.ports.store import Store
 from gpupool.store.migrate import SCRIPTS
 from gpupool.store.migrate_postgres import migrate_postgres
 from gpupool.store.open import open_store, run_migration
-from gpupool.store.postgres import PostgresDatabase
+from gpupool.store.postgres import PostgresDatabase, Work
 from gpupool.store.postgres_schema import inspect_postgres
 from gpupool.store.postgres_url import PostgresUrl, parse_postgres_url
 from gpupool.store.schema import Standing
@@ -172,17 +172,26 @@ async def test_a_view_cannot_write(where: PostgresUrl) -> None:
     await database.writers.dispose()
 
 
-async def test_one_control_works_on_a_database(where: PostgresUrl) -> None:
-    first = await open_store(where, alone=True)
-    with pytest.raises(StorageError, match="Another control works on postgresql://"):
-        await open_store(where, alone=True)
+async def test_controls_work_beside_each_other_and_keep_tools_off_that_need_a_database_alone(
+    where: PostgresUrl,
+) -> None:
+    first, second = await open_store(where, control=True), await open_store(where, control=True)
+    restore = PostgresDatabase(where, busy_seconds=1, work=Work.ALONE)
+    with pytest.raises(StorageError, match="A control works on postgresql://"):
+        await restore.writers.connect()
+    for opened in (first, second):
+        async with opened.write() as writer:
+            await writer.emit(an_event())
+        await opened.close()
+    connection = await restore.writers.connect()
+    with pytest.raises(StorageError, match="is being filled or moved just now"):
+        await open_store(where, control=True)
     tool = await open_store(where)
     async with tool.write() as writer:
         await writer.emit(an_event())
-    await first.close()
-    second = await open_store(where, alone=True)
-    for opened in (tool, second):
-        await opened.close()
+    await tool.close()
+    await connection.close()
+    await restore.writers.dispose()
 
 
 async def test_migrations_at_one_time_come_one_after_another() -> None:
@@ -278,8 +287,8 @@ async def test_control_serves_from_postgres(where: PostgresUrl, tmp_path: Path) 
             *command, env=other, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
         )
         _, told = await second.communicate()
-        assert second.returncode == StorageError.exit_code
-        assert b"Another control works on postgresql://" in told
+        assert second.returncode == ConflictError.exit_code
+        assert b"The keys of this control are not those of http://" in told
         assert not database.exists()
         assert not (tmp_path / "data/pool.db").exists()
         first.terminate()

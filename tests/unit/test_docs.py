@@ -31,6 +31,7 @@ TRANSLATED = [
     "how-to/recompute-for-a-farm.md",
     "how-to/run-a-market.md",
     "how-to/secure-recompute.md",
+    "how-to/several-controls.md",
     "how-to/v2-solver-pool.md",
     "how-to/share-the-pool.md",
     "how-to/use-chutes-miner-cli.md",

@@ -1,15 +1,20 @@
 """The agents' links as this process sees them: who was heard when, and who listens for commands.
 
-Kept in memory only. A heartbeat of a known session touches nothing but this, so ten thousand idle nodes cost the
-store nothing. What must survive a restart (commands, sessions) is in the store.
+Kept in memory. A heartbeat of a known session touches nothing but this, so ten thousand idle nodes cost the store
+nothing. What must survive a restart (commands, sessions) is in the store; what other controls on the same database
+have heard is learned from them now and then, as they learn what was heard here.
 """
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from gpupool.contracts.agent_link import Command
+from gpupool.control.followers import PREFIX
 from gpupool.core.clock import Clock
+from gpupool.fleet.nodes import Node
+from gpupool.fleet.ports.sharing import Hearing
 
 _MAX_TRANSIENT = 64
 
@@ -84,6 +89,8 @@ class Link:
     stream: CommandStream | None = None
     idle: bool = False
     """Known to have no command waiting: nobody has queued one since somebody looked."""
+    home: str = ""
+    """The other control at which it listens for commands; empty where it does so here, or nowhere."""
     disputes: set[str] = field(default_factory=set)
     """Nodes that hold a device which this one showed too."""
     recount: bool = False
@@ -94,10 +101,13 @@ class Link:
         """Whether its agent has said good-bye and not come back."""
         return self.session is None and self.newest != ("", "")
 
-    def overtaken(self, boot_id: str, session: str) -> bool:
-        """Tell whether a newer session of the same boot has been taken: what this one says is old."""
-        boot, newest = self.newest
-        return bool(boot_id) and boot_id == boot and session < newest
+    def overtaken(self, boot_id: str, session: str, node: Node | None = None) -> bool:
+        """Tell whether a newer session of the same boot has been taken: what this one says is old.
+
+        ``node``: as it is recorded, with the session that another control may have taken.
+        """
+        taken = [self.newest] if node is None else [self.newest, (node.boot_id, node.session or "")]
+        return bool(boot_id) and any(boot_id == boot and session < newest for boot, newest in taken)
 
 
 class Links:
@@ -126,6 +136,7 @@ class Links:
         if link is None:
             link = self._links[node_id] = Link(self._clock.monotonic(), self._clock.now())
         link.heard, link.heard_at = self._clock.monotonic(), self._clock.now()
+        self._fresh.add(node_id)
         return link
 
     def expect(self, node_id: str) -> None:
@@ -149,7 +160,9 @@ class Links:
             link = self._links.get(disputing)
             if link is not None:
                 link.recount = link.recount or node_id in link.disputes
-        self._disputing = {name for name in self._disputing if (one := self._links.get(name)) and one.disputes}
+        self._disputing = {
+            name for name in self._disputing if (one := self._links.get(name)) and one.disputes
+        }
 
     def dispute(self, node_id: str, holder: str) -> None:
         """Note that a node has shown a device that ``holder`` holds."""
@@ -157,16 +170,16 @@ class Links:
         self._disputing.add(node_id)
 
     def connected(self, node_id: str) -> bool:
-        """Tell whether the node listens for commands."""
+        """Tell whether the node listens for commands, here or at another control."""
         link = self._links.get(node_id)
-        return link is not None and link.stream is not None
+        return link is not None and (link.stream is not None or bool(link.home))
 
     def open_stream(self, node_id: str) -> CommandStream:
         """Return a new stream of the node, ending the one it had."""
         link = self.heard(node_id)
         if link.stream is not None:
             link.stream.end()
-        link.stream = CommandStream()
+        link.stream, link.home = CommandStream(), ""
         return link.stream
 
     def close_stream(self, node_id: str, stream: CommandStream) -> None:
@@ -174,6 +187,7 @@ class Links:
         link = self._links.get(node_id)
         if link is not None and link.stream is stream:
             link.stream = None
+            self._unlinked.add(node_id)
 
     def wake(self, node_id: str) -> None:
         """Let the node's stream look for new commands."""
@@ -203,6 +217,57 @@ class Links:
         """Take every node as heard at ``moment`` (monotonic) at the earliest."""
         for link in self._links.values():
             link.heard = max(link.heard, moment)
+
+    def news(self) -> tuple[dict[str, bool], set[str]]:
+        """Return whom others are to be told of: heard here (and whether listening), and listening no longer."""
+        fresh, self._fresh = self._fresh, set()
+        unlinked, self._unlinked = self._unlinked, set()
+        here = {node for node, link in self._links.items() if link.stream is not None}
+        return {node: node in here for node in fresh}, unlinked - here
+
+    def learn(self, hearings: Mapping[str, Hearing], me: str) -> None:
+        """Take in what other controls have heard; ``me`` is this one."""
+        now, wall = self._clock.monotonic(), self._clock.now()
+        for node_id, hearing in hearings.items():
+            if node_id.startswith(PREFIX):
+                continue
+            link = self._links.get(node_id)
+            if hearing.replica == me and link is not None:
+                link.home = ""
+                continue
+            heard = now - max(0.0, hearing.silent)
+            if link is None:
+                link = self._links[node_id] = Link(heard, wall - timedelta(seconds=now - heard))
+            elif heard > link.heard:
+                link.heard, link.heard_at = heard, wall - timedelta(seconds=now - heard)
+            link.home = hearing.replica if hearing.linked and link.stream is None else ""
+
+    def connected_as(self, node_id: str, session: str) -> None:
+        """Note that a session of the node was taken, perhaps elsewhere: any other one is doubtful here."""
+        link = self._links.get(node_id)
+        if link is not None:
+            link.silent = False
+            link.leaving = link.leaving and link.session == session
+            if link.session != session:
+                link.session, link.newest = None, ("", "")
+
+    def recorded(self, node_id: str, *, silent: bool) -> None:
+        """Note that the node was recorded as unreachable, or as ready."""
+        link = self._links.get(node_id)
+        if link is not None:
+            link.silent = silent
+
+    def left(self, node_id: str) -> None:
+        """Note that the node's agent has said good-bye, perhaps elsewhere."""
+        link = self._links.get(node_id)
+        if link is not None:
+            link.session, link.leaving = None, False
+            link.newest = max(link.newest, ("", "left"))
+
+    def is_leaving(self, node_id: str) -> None:
+        """Note that the node's agent is stopping; it has told so here or elsewhere."""
+        link = self._links.get(node_id) or self.heard(node_id)
+        link.leaving = True
 
     def end_all(self) -> None:
         """End every stream: the process is stopping."""

@@ -8,10 +8,10 @@ import fcntl
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 import uvloop
@@ -30,6 +30,9 @@ from gpupool.core.processes import identify_self
 from gpupool.core.records import ProcessRecord
 
 if TYPE_CHECKING:
+    from gpupool.control.alerts.desk import AlertDesk
+    from gpupool.control.http.guard import Tokens
+    from gpupool.control.pool import Pool
     from gpupool.control.serving import ControlServer
     from gpupool.store.postgres_url import PostgresUrl
 
@@ -56,7 +59,7 @@ def run(settings: ControlSettings) -> None:
 
 @contextmanager
 def alone(home: Home) -> Iterator[None]:
-    """Hold the state folder: two controls over one database would undo each other.
+    """Hold the state folder: one control works from it, and nobody else writes its file.
 
     Raises ConflictError, naming the process that holds it.
     """
@@ -89,45 +92,77 @@ async def _serve(settings: ControlSettings, home: Home, listener: socket.socket)
     from gpupool.control.app import build_app
     from gpupool.control.collecting import Collector
     from gpupool.control.http.guard import Tokens
-    from gpupool.control.joining import forget_sessions
     from gpupool.control.pool import Pool
-    from gpupool.control.reconciling import Reconciler, supervise
     from gpupool.control.serving import ControlServer
     from gpupool.core.sealing import Seal
 
     desk_settings = desk_of(whom_to_tell, home.data)
     await migration
     seal = Seal.load_or_make(home.seal_key)
-    store = await open_store(where, busy_seconds=settings.control_lock_seconds, seal=seal, alone=True)
-    try:
+    tokens = Tokens.load_or_make(home)
+    async with AsyncExitStack() as held:
+        store = await open_store(where, busy_seconds=settings.control_lock_seconds, seal=seal, control=True)
+        held.push_async_callback(store.close)
         pool = Pool(
             store,
             SystemClock(),
             instance_id=settings.instance_id or new_id("inst"),
             silence_seconds=settings.control_silence_seconds,
         )
-        await forget_sessions(pool)
         desk = AlertDesk(pool, desk_settings)
-        app = build_app(pool, Tokens.load_or_make(home), settings.control_body_seconds, desk)
+        port = listener.getsockname()[1]
+        work = await _work(settings, home, tokens, pool, desk, port, held)
+        app = build_app(pool, tokens, settings.control_body_seconds, desk)
         record = ProcessRecord(
             role="control",
             instance_id=pool.instance_id,
             process=identify_self(),
             host=settings.control_host,
-            port=listener.getsockname()[1],
+            port=port,
         )
         server = ControlServer(app, lambda: _announce(record, home.run), settings.control_head_seconds)
         _end_on_signals(server, pool.close)
-        workers = [asyncio.create_task(supervise(worker)) for worker in (Reconciler(pool), desk, Collector(pool))]
+        working = asyncio.create_task(work())
+        collecting = asyncio.create_task(Collector(pool).run())
         try:
             await server.serve([listener])
         finally:
             pool.close()
-            await asyncio.gather(*workers)
+            await asyncio.gather(working, collecting)
             _withdraw(record, home.run)
-    finally:
-        await store.close()
     _LOG.info("control.stopped")
+
+
+async def _work(
+    settings: ControlSettings,
+    home: Home,
+    tokens: "Tokens",
+    pool: "Pool",
+    desk: "AlertDesk",
+    port: int,
+    held: AsyncExitStack,
+) -> Callable[[], Coroutine[Any, Any, None]]:
+    """Return what is to be done besides serving: all of the work, or a part in that of several controls."""
+    from gpupool.bus.open import open_bus
+    from gpupool.control.replicas import Company, alone_in, keys_digest, replica_at
+
+    where = _database(settings, home)
+    redis = settings.redis_url.get_secret_value() if settings.redis_url else None
+    if isinstance(where, Path):
+        bus = open_bus(redis, None)
+        held.push_async_callback(bus.close)
+        return await alone_in(pool, desk, bus)
+    from gpupool.store.postgres_sharing import PostgresSharing
+
+    bus, sharing = open_bus(redis, where.dsn), PostgresSharing(where)
+    held.push_async_callback(bus.close)
+    held.push_async_callback(sharing.close)
+    me = replica_at(pool.instance_id, settings.control_host, port, settings.control_peer_url)
+    company = Company(pool, sharing, bus, me, desk)
+    before = ProcessRecord.read(home.run / "control.json")
+    await company.enter(keys_digest(home, tokens), before.instance_id if before else None)
+    held.push_async_callback(company.leave)
+    return company.run
 
 
 def _database(settings: ControlSettings, home: Home) -> "Path | PostgresUrl":

@@ -9,7 +9,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal
 
@@ -17,17 +17,21 @@ from gpupool.catalog import Catalog
 from gpupool.contracts.agent_link import SILENCE_LIMIT_SECONDS
 from gpupool.control.answers import Answers
 from gpupool.control.changes import Changes
+from gpupool.control.http.nonces import Nonces
 from gpupool.control.http.signatures import SignatureCheck
 from gpupool.control.links import Links
 from gpupool.control.logdesk import LogDesk
+from gpupool.control.relaying import Relay
 from gpupool.control.returning import Returns
 from gpupool.control.snapshot import Snapshot, load_snapshot
 from gpupool.core import failpoints
 from gpupool.core.clock import Clock
-from gpupool.core.errors import StorageError
+from gpupool.core.errors import LeaseLostError, StorageError
 from gpupool.core.ids import new_id
 from gpupool.fleet.events import Event
-from gpupool.fleet.ports.store import Store, Writer, Written
+from gpupool.fleet.ports.bus import News
+from gpupool.fleet.ports.sharing import Sharing
+from gpupool.fleet.ports.store import Reader, Store, Writer, Written
 from gpupool.scheduling.cheapest import CheapestFit
 from gpupool.scheduling.port import Strategy
 
@@ -124,6 +128,14 @@ class Pool:
         self.random = random.Random()
         self.awaited: set[str] = set()
         """Nodes of the last run with live placements, not heard yet: until then the feed is not complete."""
+        self.epoch: int | None = None
+        """Since when this control leads, where it has a lease; None where it follows, or is alone without one."""
+        self.sharing: Sharing | None = None
+        """What it shares with the other controls on its database; None where there can be none."""
+        self.nonces: Nonces | None = None
+        """Which signed requests the others have taken."""
+        self.relay: Relay | None = None
+        """Tells others at once what was committed here; None where nobody is to be told."""
         self.store_trouble: str | None = None
         """Why the last change could not be kept; None where it was."""
         self._snapshot: tuple[int, Snapshot] | None = None
@@ -163,6 +175,30 @@ class Pool:
         own = _Own(self.changes.count, change.last_seq or 0, len(change.events), change.writer.written)
         self._own.append(own)
         self._wake(woken)
+        self._tell_others(change)
+
+    @asynccontextmanager
+    async def decide(self) -> AsyncIterator[Change]:
+        """Open a transaction in which the leader decides something; LeaseLostError where another leads by now."""
+        async with self.change() as change:
+            await self.check_lease(change.writer)
+            yield change
+
+    async def check_lease(self, reader: Reader) -> None:
+        """Raise LeaseLostError unless this control leads, or is the only one there can be."""
+        if self.epoch is not None:
+            await reader.check_lease(self.instance_id, self.epoch)
+        elif self.sharing is not None:
+            raise LeaseLostError(f"{self.instance_id} does not lead.")
+
+    def _tell_others(self, change: Change) -> None:
+        if self.relay is None or not (change.events or change.woken):
+            return
+        seq = change.last_seq or 0
+        first = seq - len(change.events) + 1
+        events = tuple(replace(event, seq=first + place) for place, event in enumerate(change.events))
+        nodes = tuple(sorted(change.woken))
+        self.relay.send(News(origin=self.instance_id, seq=seq, events=events, nodes=nodes))
 
     def _wake(self, node_ids: Iterable[str]) -> None:
         for node_id in node_ids:

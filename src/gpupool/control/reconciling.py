@@ -16,7 +16,7 @@ from gpupool.control.planning import Drain, Explain, Place, next_step
 from gpupool.control.pool import Change, Pool
 from gpupool.control.recording import drain, move_node
 from gpupool.control.snapshot import load_snapshot
-from gpupool.core.errors import ConflictError, StorageError
+from gpupool.core.errors import ConflictError, LeaseLostError, StorageError
 from gpupool.core.ids import new_id
 from gpupool.fleet.claims import Claim, ClaimMode
 from gpupool.fleet.devices import DeviceKind
@@ -83,7 +83,7 @@ class Reconciler:
 
     async def _step(self, workload_id: str) -> bool:
         """Take the next step for one workload in one transaction; False when there is none."""
-        async with self._pool.change() as change:
+        async with self._pool.decide() as change:
             snapshot = await load_snapshot(change.writer, self._pool.links.leaving())
             workload = snapshot.workloads[workload_id]
             step = next_step(snapshot, workload, self._pool.strategy, change.at)
@@ -103,12 +103,17 @@ class Reconciler:
     async def _note_silence(self) -> None:
         """Record nodes that have been silent too long; when this process itself was asleep, give them time first."""
         pool, limit = self._pool, self._pool.silence_seconds
+        if pool.sharing is not None and pool.links.gone_silent(limit):
+            pool.links.learn(await pool.sharing.heard(), pool.instance_id)
         now = pool.clock.monotonic()
         asleep, self._last_look = now - self._last_look > limit / 2, now
         if asleep and pool.links.gone_silent(limit):
             pool.links.excuse(self._last_look - limit / 2)
         for node_id in pool.links.gone_silent(limit):
-            async with pool.change() as change:
+            if pool.sharing is not None and not await self._is_member(node_id):
+                pool.links.forget(node_id)
+                continue
+            async with pool.decide() as change:
                 node, link = await change.writer.node(node_id), pool.links.get(node_id)
                 if node is None or node.removed:
                     pool.links.forget(node_id)
@@ -118,13 +123,18 @@ class Reconciler:
                 await move_node(change, node, NodeState.UNREACHABLE, "silent")
             link.silent = True
 
+    async def _is_member(self, node_id: str) -> bool:
+        """Tell whether a node belongs to the pool: others may have heard one that was removed since."""
+        node = (await self._pool.snapshot()).nodes.get(node_id)
+        return node is not None and not node.removed
+
     async def _end_waiting_for_nodes(self) -> None:
         """Call the feed complete once the nodes of the last run have had their time to come back."""
         pool = self._pool
         if pool.awaited and pool.clock.monotonic() - pool.started > pool.silence_seconds:
             missing = len(pool.awaited)
             pool.awaited.clear()
-            async with pool.change() as change:
+            async with pool.decide() as change:
                 await change.emit("pool.settled", pool.instance_id, missing_nodes=missing)
 
     async def _seconds_to_next(self) -> float:
@@ -205,7 +215,8 @@ class Tireless(Protocol):
 async def supervise(worker: Tireless) -> None:
     """Keep the reconciler, or another one, working: log what it dies of and start it again after a pause.
 
-    That the database cannot be reached is no fault of the worker's, and needs no traceback to be understood.
+    That the database cannot be reached is no fault of the worker's, and needs no traceback to be understood. Where
+    another control leads by now, the work is over.
     """
     while True:
         task = asyncio.create_task(worker.run())
@@ -213,8 +224,12 @@ async def supervise(worker: Tireless) -> None:
             await asyncio.wait({task})
         finally:
             task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
         error = task.exception()
         if error is None:
+            return
+        if isinstance(error, LeaseLostError):
+            _LOG.warning("worker.deposed", worker=type(worker).__name__, error=error.message)
             return
         if isinstance(error, StorageError):
             _LOG.warning(

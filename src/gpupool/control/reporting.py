@@ -47,7 +47,7 @@ async def take_report(pool: Pool, node_id: str, report: Report) -> ReportReply:
             raise removal(node)
         if node is None or not (report.complete or node.session == report.session):
             return ReportReply(session_known=False)
-        if link.overtaken(report.boot_id, report.session):
+        if link.overtaken(report.boot_id, report.session, node):
             return ReportReply(session_known=False)
         if not await change.writer.first_time(f"report:{node_id}", report.report_id):
             return ReportReply(session_known=node.session == report.session)
@@ -159,11 +159,18 @@ class _Intake:
                 await order_stop(self._change, node.id, placement.id)
             return
         if moved.state is PlacementState.DRAINING and not asked_to_end:
-            self._pool.links.heard(node.id).leaving = True
+            await self._note_leaving(node)
         if moved.state is PlacementState.ACTIVE:
             await clear_failures(self._change, placement.workload_id)
         elif not moved.live and not asked_to_end and not self._report.leaving:
             await count_failure(self._change, placement.workload_id, seen.reason, self._pool.random)
+
+    async def _note_leaving(self, node: Node) -> None:
+        """Note that the agent is stopping, for other controls too."""
+        link = self._pool.links.heard(node.id)
+        if self._pool.sharing is not None and not link.leaving:
+            await self._change.emit("node.leaving", node.id, node=node.name)
+        link.leaving = True
 
     async def _note_facts(self, placement: Placement, seen: PlacementReport) -> Placement:
         """Record port, restarts and rate; a rate that moved is an event, since followers weigh by it."""

@@ -139,7 +139,7 @@ class Returns:
             node, link, report = nodes.get(node_id), self._pool.links.get(node_id), arrival.report
             if node is None or link is None or node.state not in _BACK or node_id in waiting:
                 continue
-            if link.overtaken(report.boot_id, report.session) or link.disputes:
+            if link.overtaken(report.boot_id, report.session, node) or link.disputes:
                 continue
             if _as_recorded(report, devices[node_id], live[node_id]):
                 quiet[node_id] = node

@@ -25,6 +25,10 @@ class ControlSettings(ProcessSettings):
     """How long the body of a request may take."""
     database_url: SecretStr | None = None
     """``postgresql://USER:PASSWORD@HOST/DATABASE`` instead of the SQLite file in the state folder."""
+    control_peer_url: Annotated[str, Field(pattern=r"^(https?://[A-Za-z0-9.:_\[\]-]{1,270})?$")] = ""
+    """Where other controls on the same PostgreSQL database reach this one; left out, its host name and port."""
+    redis_url: SecretStr | None = None
+    """``redis://:PASSWORD@HOST/0``: how controls hear of each other's changes at once; left out, through PostgreSQL."""
     alert_urls: SecretStr | None = None
     """Whom to tell when something dies, besides ``alerts.yaml``: Apprise addresses between blanks."""
     control_lock_seconds: Annotated[float, Field(ge=0, le=600)] = 15.0

@@ -90,6 +90,15 @@ class ImpossibleMoveError(ConflictError):
     code = "impossible_move"
 
 
+class LeaseLostError(GpupoolError):
+    """Another control leads this pool by now, so this change is not made."""
+
+    code = "lease_lost"
+    status = 409
+    exit_code = 5
+    default_remedy = "Nothing is to be done: the leader makes the change where it is still right."
+
+
 class UnauthorizedError(GpupoolError):
     """The request carries no valid credential."""
 

@@ -66,22 +66,22 @@ def _failure(where: Where, status: int | None, told: str) -> StorageError:
 
 
 async def open_store(
-    where: Where, *, busy_seconds: float = BUSY_SECONDS, seal: Seal | None = None, alone: bool = False
+    where: Where, *, busy_seconds: float = BUSY_SECONDS, seal: Seal | None = None, control: bool = False
 ) -> Store:
     """Open a migrated database; a writer waits ``busy_seconds`` for another process's lock.
 
     ``seal``: seals the environment of workloads, and must open what is sealed already; left out, it is kept as it is.
-    ``alone``: refuse where another process has opened it so; a file is guarded by the lock of its state folder instead.
+    ``control``: keeps tools that need a database for themselves off it; a file is guarded by the lock of its folder.
 
     Raises StorageError, saying what to do, when it is missing, damaged, out of reach, of another schema, or sealed
     with another key.
     """
-    database = await open_database(where, busy_seconds=busy_seconds, alone=alone)
+    database = await open_database(where, busy_seconds=busy_seconds, control=control)
     store = SqlStore(database, seal=seal)
     try:
         async with store.read() as view:
             await view.last_event_seq()
-        if alone:
+        if control:
             async with store.write():
                 pass
         if seal is not None:
@@ -95,9 +95,11 @@ async def open_store(
     return store
 
 
-async def open_database(where: Where, *, busy_seconds: float = BUSY_SECONDS, alone: bool = False) -> Database:
+async def open_database(
+    where: Where, *, busy_seconds: float = BUSY_SECONDS, control: bool = False
+) -> Database:
     """Return a database for `open_store`, or for whoever looks at its rows; its errors are the same."""
-    schema, database = await _prepared(where, busy_seconds, alone=alone)
+    schema, database = await _prepared(where, busy_seconds, control=control)
     if schema.standing is not Standing.CURRENT:
         raise refused(where if isinstance(where, Path) else str(where), schema)
     return database
@@ -105,15 +107,15 @@ async def open_database(where: Where, *, busy_seconds: float = BUSY_SECONDS, alo
 
 async def schema_of(where: Where) -> Schema:
     """Return which schema a database has; StorageError where that cannot be told."""
-    schema, _ = await _prepared(where, BUSY_SECONDS, alone=False)
+    schema, _ = await _prepared(where, BUSY_SECONDS, control=False)
     return schema
 
 
-async def _prepared(where: Where, busy_seconds: float, *, alone: bool) -> tuple[Schema, Database]:
+async def _prepared(where: Where, busy_seconds: float, *, control: bool) -> tuple[Schema, Database]:
     if isinstance(where, Path):
         return await asyncio.to_thread(inspect, where), SqliteDatabase(where, busy_seconds=busy_seconds)
     try:
-        from gpupool.store.postgres import PostgresDatabase
+        from gpupool.store.postgres import PostgresDatabase, Work
         from gpupool.store.postgres_schema import inspect_postgres
     except ModuleNotFoundError as error:
         raise EnvironmentProblemError(
@@ -121,4 +123,6 @@ async def _prepared(where: Where, busy_seconds: float, *, alone: bool) -> tuple[
             remedy="Install it: pip install 'gpupool[fleet]'.",
         ) from error
     schema = await inspect_postgres(where)
-    return schema, PostgresDatabase(where, busy_seconds=busy_seconds, alone=alone)
+    return schema, PostgresDatabase(
+        where, busy_seconds=busy_seconds, work=Work.CONTROL if control else Work.TOOL
+    )

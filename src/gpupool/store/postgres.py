@@ -7,6 +7,7 @@ and what it does once it wakes is refused. Readers see one snapshot each and can
 """
 
 from collections.abc import Awaitable, Callable
+from enum import Enum, auto
 from functools import partial
 from typing import Any, Final
 
@@ -24,12 +25,12 @@ POOL_SECONDS: Final = 30.0
 CONNECT_SECONDS: Final = 10.0
 STATEMENT_SECONDS: Final = 60.0
 """The longest a statement may take; the largest lists take well under one."""
-PAUSED_SECONDS: Final = 10.0
+PAUSED_SECONDS: Final = 5.0
 """How long a writer may do nothing inside its transaction; it holds up all the others."""
 WRITER_LOCK: Final = 0x6770_7570_6F6F_6C01
 """Key of the advisory lock that writers take; a migration is a writer too. Such keys are a database's own."""
 CONTROL_LOCK: Final = WRITER_LOCK + 1
-"""Key of the lock that control's writing connection keeps as long as it lives."""
+"""Key of the lock that a control's writing connection shares with those of other controls as long as it lives."""
 _KEEPALIVE: Final = {
     "tcp_keepalives_idle": "15",
     "tcp_keepalives_interval": "5",
@@ -38,11 +39,19 @@ _KEEPALIVE: Final = {
 """A peer that is gone without a word is given up after 30 s."""
 
 
+class Work(Enum):
+    """In which capacity a process writes."""
+
+    TOOL = auto()
+    CONTROL = auto()
+    ALONE = auto()
+
+
 class PostgresDatabase:
     """`store.database.Database` on a PostgreSQL server; a writer waits ``busy_seconds`` for its turn.
 
-    With ``alone`` it writes only as long as no other process does so with ``alone``; it loses that right together with
-    its connection, and takes it up again with the next one where it is still free.
+    ``work``: `Work.CONTROL` beside other controls, `Work.ALONE` where none works on it; that right is lost together
+    with the connection, and taken up again with the next one where it is still free.
     """
 
     def __init__(
@@ -50,10 +59,10 @@ class PostgresDatabase:
         where: PostgresUrl,
         *,
         busy_seconds: float,
-        alone: bool = False,
+        work: Work = Work.TOOL,
         paused_seconds: float = PAUSED_SECONDS,
     ) -> None:
-        self._where, self._busy_seconds, self._alone = where, busy_seconds, alone
+        self._where, self._busy_seconds, self._work = where, busy_seconds, work
         paused = {"idle_in_transaction_session_timeout": str(int(paused_seconds * 1000))}
         # Zero would mean for ever.
         turn = {"lock_timeout": str(max(1, int(busy_seconds * 1000))), "synchronous_commit": "on"}
@@ -76,13 +85,24 @@ class PostgresDatabase:
 
     async def _connect_writer(self, settings: dict[str, str]) -> "asyncpg.Connection[Any]":
         connection = await connect(self._where, settings)
-        if self._alone and not await connection.fetchval(f"SELECT pg_try_advisory_lock({CONTROL_LOCK})"):
+        if self._work is Work.TOOL:
+            return connection
+        kind = "_shared" if self._work is Work.CONTROL else ""
+        if not await connection.fetchval(f"SELECT pg_try_advisory_lock{kind}({CONTROL_LOCK})"):
             await connection.close()
-            raise StorageError(
-                f"Another control works on {self._where}.",
-                remedy="Stop it first, or give this one a database of its own in GPUPOOL_DATABASE_URL.",
-            )
+            raise self._taken()
         return connection
+
+    def _taken(self) -> StorageError:
+        if self._work is Work.CONTROL:
+            return StorageError(
+                f"The database {self._where} is being filled or moved just now.",
+                remedy="Start control once that has ended.",
+            )
+        return StorageError(
+            f"A control works on {self._where}.",
+            remedy="Stop it first, or give this one a database of its own in GPUPOOL_DATABASE_URL.",
+        )
 
     def _too_long(self) -> StorageError:
         return StorageError(
@@ -94,13 +114,15 @@ class PostgresDatabase:
         """Nothing to do: autovacuum reuses the space, and no command would free it without halting the pool."""
 
 
-async def connect(where: PostgresUrl, settings: dict[str, str]) -> "asyncpg.Connection[Any]":
+async def connect(
+    where: PostgresUrl, settings: dict[str, str], *, statement_seconds: float = STATEMENT_SECONDS
+) -> "asyncpg.Connection[Any]":
     """Return a connection; StorageError that says what the server, or the way to it, refused."""
     try:
         return await asyncpg.connect(
             where.dsn,
             timeout=CONNECT_SECONDS,
-            command_timeout=STATEMENT_SECONDS,
+            command_timeout=statement_seconds,
             server_settings={"application_name": "gpupool", "timezone": "UTC", **_KEEPALIVE, **settings},
         )
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, ValueError) as error:

@@ -44,6 +44,7 @@ from gpupool.store.codecs import (
     readable,
 )
 from gpupool.store.faults import translated
+from gpupool.store.leasing import LEASE, check, decode_lease
 from gpupool.store.sealed_env import Sealing
 from gpupool.store.tables import (
     ALARMS,
@@ -351,3 +352,7 @@ class SqlReader:
         parameters = {"node_id": node_id, "after": min(after, MOST), "limit": limit}
         found = await self._all(decode_command, _COMMANDS, parameters)
         return [replace(item, payload=self._sealing.open_payload(item.payload)) for item in found]
+
+    async def check_lease(self, holder: str, epoch: int) -> None:
+        """Raise LeaseLostError unless ``holder`` has held the leader's lease since ``epoch``."""
+        check(await self._one(decode_lease, LEASE, {}), holder, epoch)

@@ -55,6 +55,7 @@ from gpupool.store.codecs import (
     encode_workload,
 )
 from gpupool.store.faults import translated
+from gpupool.store.leasing import DROP_LEASE, LEADER, LEASE, MAKE_LEASE, decode_lease
 from gpupool.store.sealed_env import Sealing
 from gpupool.store.sql_reader import SqlReader, padded
 from gpupool.store.tables import (
@@ -337,6 +338,15 @@ class SqlWriter(SqlReader):
                     await self._execute(_PRUNE, {"of": scope, "up_to": places[scope] + 1 - KEPT_KEYS})
             new.update(fresh)
         return frozenset(new)
+
+    async def seize_lease(self, holder: str) -> int:
+        """Take the leader's lease, whoever holds it, and return its epoch."""
+        held = await self._one(decode_lease, LEASE, {})
+        epoch = (held[1] if held else 0) + 1
+        await self._execute(DROP_LEASE, {})
+        lease = {"name": LEADER, "holder": holder, "epoch": epoch, "until": 0.0}
+        await self._execute(MAKE_LEASE, lease)
+        return epoch
 
     async def _given(self, statement: Executable, rows: Sequence[Mapping[str, Any]]) -> Sequence[int]:
         """Run a change once for each row, in one go, and return what each gives."""

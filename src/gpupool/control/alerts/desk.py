@@ -88,7 +88,10 @@ class AlertDesk:
         self._where = socket.gethostname()
 
     async def run(self) -> None:
-        """Look and tell until the pool closes."""
+        """Look and tell until the pool closes, or another control does so."""
+        if self._pool.sharing is not None:
+            # Another control has kept them since this one last led, if ever.
+            self.alarms, self._loaded = Alarms(rises=self._settings.rises), False
         couriers = [asyncio.ensure_future(courier.run()) for courier, _ in self.couriers]
         looking = asyncio.ensure_future(self._keep_looking())
         try:
@@ -133,6 +136,7 @@ class AlertDesk:
         try:
             snapshot = await self._pool.snapshot()
             async with self._pool.store.read() as reader:
+                await self._pool.check_lease(reader)
                 self.silences = list(await reader.silences())
                 if not self._loaded:
                     self.alarms = Alarms([*await reader.alarms(), *self.alarms], self._settings.rises)
@@ -235,6 +239,13 @@ class AlertDesk:
             self._saving.touch(key)
         if news:
             await self._save()
+
+    async def shown(self) -> tuple[list[Alarm], list[Silence]]:
+        """Return alarms and silences as they are now; where another control looks, as it has kept them."""
+        if self._pool.sharing is None or self._pool.epoch is not None:
+            return list(self.alarms), self.silences
+        async with self._pool.store.read() as reader:
+            return list(await reader.alarms()), list(await reader.silences())
 
     def _note_delivery(self, done: Delivery) -> None:
         self.deliveries.append(done)

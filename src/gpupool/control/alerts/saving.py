@@ -44,7 +44,7 @@ class Saving:
         dirty, self._dirty = self._dirty, set()
         events, self._events = self._events, []
         try:
-            async with self._pool.change() as change:
+            async with self._pool.decide() as change:
                 for key in dirty:
                     await _write(change, key, alarms.get(key))
                 for silence in expired:
@@ -60,7 +60,7 @@ class Saving:
     async def probe(self) -> None:
         """Write something: whether the database takes changes again shows only so."""
         with suppress(StorageError):
-            async with self._pool.change() as change:
+            async with self._pool.decide() as change:
                 await change.writer.first_time("alerts", new_id("ev"))
 
 

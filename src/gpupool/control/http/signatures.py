@@ -69,8 +69,11 @@ class SignatureCheck:
 
     def check(
         self, node_id: str, public_key: str, method: str, target: str, body: bytes, headers: Mapping[str, str]
-    ) -> None:
-        """Raise UnauthorizedError unless the request is signed by this key, now, and for the first time."""
+    ) -> tuple[str, int]:
+        """Return nonce and time of a request.
+
+        Raises UnauthorizedError unless it is signed by this key, now, and for the first time at this control.
+        """
         nonce, time_text = headers.get(_NONCE, ""), headers.get(_TIME, "")
         if not (0 < len(nonce) <= _MAX_NONCE and time_text.isdecimal() and len(time_text) <= 12):
             raise UnauthorizedError(
@@ -86,3 +89,4 @@ class SignatureCheck:
         message = canonical_request(method, target, body, time_text, nonce)
         verify_signature(public_key, headers.get(_SIGNATURE, ""), message)
         self._guards.setdefault(node_id, ReplayGuard()).admit(stamp, nonce, now)
+        return nonce, stamp

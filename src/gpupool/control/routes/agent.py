@@ -31,6 +31,7 @@ from gpupool.fleet.ports.store import QueuedCommand
 router = APIRouter(prefix="/v1/agent", tags=["agent link"])
 _BATCH = 100
 _NODE = HEADER_NODE.lower()
+_REPORTS = "/v1/agent/reports"
 _M = TypeVar("_M", bound=Message)
 
 
@@ -49,7 +50,9 @@ async def check_signature(pool: Pool, scope: Scope, headers: Mapping[str, str], 
     raw_path: bytes = scope["raw_path"]
     query: bytes = scope["query_string"]
     target = raw_path.decode("latin-1") + (f"?{query.decode('latin-1')}" if query else "")
-    pool.signatures.check(node_id, key, scope["method"], target, body, headers)
+    nonce, stamp = pool.signatures.check(node_id, key, scope["method"], target, body, headers)
+    if pool.nonces is not None:
+        await pool.nonces.admit(node_id, nonce, stamp, harmless=target == _REPORTS)
     return node_id
 
 

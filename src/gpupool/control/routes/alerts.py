@@ -1,5 +1,6 @@
 """Alarms, silences, and a test of those who are told."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Annotated, Final
 
@@ -41,11 +42,12 @@ DeskHere = Annotated[AlertDesk, Depends(_desk)]
 async def list_alerts(pool: PoolHere, desk: DeskHere) -> Response:
     """List what is wrong, who is told, and how the latest messages went."""
     now = pool.clock.now()
-    alarms = sorted(desk.alarms, key=lambda alarm: (alarm.since, alarm.key))
+    known, silences = await desk.shown()
+    alarms = sorted(known, key=lambda alarm: (alarm.since, alarm.key))
     return answer(
         AlertsView(
             alarms=[
-                _alarm_view(alarm, [silence.id for silence in silences_on(alarm, desk.silences, now)])
+                _alarm_view(alarm, [silence.id for silence in silences_on(alarm, silences, now)])
                 for alarm in alarms
             ],
             targets=[
@@ -72,7 +74,8 @@ async def list_silences(pool: PoolHere, desk: DeskHere) -> Response:
     now = pool.clock.now()
     async with pool.store.read() as reader:
         kept = await reader.silences()
-    shown = [_silence_view(silence, desk, pool) for silence in kept if now < silence.until]
+    alarms, _ = await desk.shown()
+    shown = [_silence_view(silence, alarms, pool) for silence in kept if now < silence.until]
     return Response(TypeAdapter(list[SilenceView]).dump_json(shown), media_type=JSON)
 
 
@@ -101,7 +104,8 @@ async def add_silence(pool: PoolHere, desk: DeskHere, by: By, wanted: SilenceReq
             said_by=silence.by,
         )
     desk.silences.append(silence)
-    return answer(_silence_view(silence, desk, pool), status=201)
+    alarms, _ = await desk.shown()
+    return answer(_silence_view(silence, alarms, pool), status=201)
 
 
 @router.delete("/silences/{silence_id}", status_code=204, response_class=Response)
@@ -132,7 +136,7 @@ def _alarm_view(alarm: Alarm, silenced_by: list[str]) -> AlarmView:
     )
 
 
-def _silence_view(silence: Silence, desk: AlertDesk, pool: PoolHere) -> SilenceView:
+def _silence_view(silence: Silence, alarms: Sequence[Alarm], pool: PoolHere) -> SilenceView:
     now = pool.clock.now()
     return SilenceView(
         id=silence.id,
@@ -141,7 +145,7 @@ def _silence_view(silence: Silence, desk: AlertDesk, pool: PoolHere) -> SilenceV
         why=silence.why,
         by=silence.by,
         created_at=silence.created_at,
-        covers=sum(silence.covers(alarm, now) for alarm in desk.alarms),
+        covers=sum(silence.covers(alarm, now) for alarm in alarms),
     )
 
 

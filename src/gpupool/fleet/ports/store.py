@@ -192,6 +192,10 @@ class Reader(Protocol):
         """Return unacknowledged commands with ``seq > after`` in order of ``seq``."""
         ...
 
+    async def check_lease(self, holder: str, epoch: int) -> None:
+        """Raise LeaseLostError unless ``holder`` has held the leader's lease since ``epoch``."""
+        ...
+
 
 class Writer(Reader, Protocol):
     """The same view, and changes to it that commit together."""
@@ -287,6 +291,10 @@ class Writer(Reader, Protocol):
 
     async def first_times(self, keys: Mapping[str, str]) -> frozenset[str]:
         """Remember one key in each of some scopes, and return the scopes where it was not there yet."""
+        ...
+
+    async def seize_lease(self, holder: str) -> int:
+        """Take the leader's lease, whoever holds it, and return its epoch; for a control that is known to be alone."""
         ...
 
 

@@ -55,12 +55,12 @@ def _remove(unfinished: Path) -> None:
 
 async def load_postgres(archive: Archive, where: PostgresUrl, told: Told = lambda *_: None) -> None:
     """Fill an empty PostgreSQL database; StorageError where it is not empty or cannot be used."""
-    from gpupool.store.postgres import PostgresDatabase
+    from gpupool.store.postgres import PostgresDatabase, Work
     from gpupool.store.postgres_schema import inspect_postgres
 
     _check_revision(archive)
     _check_empty(where, await inspect_postgres(where))
-    database = PostgresDatabase(where, busy_seconds=TURN_SECONDS, alone=True)
+    database = PostgresDatabase(where, busy_seconds=TURN_SECONDS, work=Work.ALONE)
     try:
         with translated():
             async with database.writers.connect() as connection:
