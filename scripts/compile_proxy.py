@@ -9,6 +9,7 @@ import argparse
 import os
 import shutil
 import sys
+import sysconfig
 import tempfile
 from pathlib import Path
 
@@ -57,6 +58,9 @@ def main() -> int:
     folder = (parser.parse_args().to or folders()[-1]).absolute()
     if not any(shutil.which(name) for name in ("cc", "gcc", "clang")):
         sys.stderr.write("No C compiler: apt install gcc libc6-dev, then run this again.\n")
+        return 3
+    if not Path(sysconfig.get_path("include"), "Python.h").is_file():
+        sys.stderr.write("No headers of this Python: apt install python3-dev, then run this again.\n")
         return 3
     sys.stderr.write(f"{'compiled into' if compile_into(folder) else 'current:'} {folder}\n")
     return 0

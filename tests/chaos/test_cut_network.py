@@ -12,7 +12,7 @@ from cut_network import Cable, needs_root
 from light_pool import LightPool, endpoints
 
 pytestmark = needs_root
-SILENCE_SECONDS = 2
+SILENCE_SECONDS = 4
 
 
 @pytest.fixture
