@@ -8,10 +8,9 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from cut_network import Cable, needs_root
+from cut_network import Cable
 from light_pool import LightPool, endpoints
 
-pytestmark = needs_root
 SILENCE_SECONDS = 4
 
 

@@ -49,13 +49,8 @@ from pool_world import join_request
 
 T = TypeVar("T")
 NAMES = ("chat", "images", "proofs")
-SHAPES: tuple[dict[str, object], ...] = (
-    {"memory_mb": 512},
-    {"memory_mb": 1500},
-    {"memory_mb": 512, "port": 30_100},
-    {"gpu_count": 1},
-    {"gpu_count": 2},
-)
+SMALL: dict[str, object] = {"memory_mb": 512}
+SHAPES = (SMALL, {"memory_mb": 1500}, {**SMALL, "port": 30_100}, {"gpu_count": 1}, {"gpu_count": 2})
 CPU_MIB = {"node-a": 4096, "node-b": 2048}
 GPUS = {"node-a": 2, "node-b": 1}
 MEMORY_DISK = Path("/dev/shm")

@@ -28,6 +28,7 @@ STEADY_SECONDS: Final = 60.0
 """A link that has held so long was a good one: the next pause is short again."""
 CONNECT_SECONDS: Final = 15.0
 AUTHENTICATE_SECONDS: Final = 15.0
+CLOSE_SECONDS: Final = 3.0
 MOST_WAITING: Final = 2_000
 _LOG: Final = structlog.get_logger(__name__)
 
@@ -111,13 +112,16 @@ class Link:
             self.trouble = None
             _LOG.info("validator.linked", validator=self._name)
             self._note_gap()
-            await client.wait()
+            await _until_over(client)
         except TimeoutError as error:
             raise DeadlineError(f"The validator at {self._url} did not answer in time.") from error
         except SocketIOError as error:
             raise UnavailableError(f"The link to {self._url} broke: {error}.") from error
         finally:
-            await client.shutdown()
+            # The library waits for its queue to empty, which it never does where the other side is gone.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CLOSE_SECONDS):
+                    await client.shutdown()
 
     async def _connect(self, client: Any) -> None:
         try:
@@ -157,6 +161,15 @@ class Link:
                         await self._on_news(self._waiting.popleft())
                 except GpupoolError as error:
                     _LOG.warning("validator.news_not_taken", validator=self._name, why=error.message)
+
+
+async def _until_over(client: Any) -> None:
+    """Wait for the end of a link. Awaited directly, the library's own task would swallow a cancellation meant for us."""
+    over = asyncio.ensure_future(client.wait())
+    try:
+        await asyncio.wait({over})
+    finally:
+        over.cancel()
 
 
 def _settle(answer: "asyncio.Future[str | None]", value: str | None) -> None:
