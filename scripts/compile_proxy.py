@@ -13,15 +13,15 @@ import sysconfig
 import tempfile
 from pathlib import Path
 
-from gpupool.core.compiled import DIGEST, digest_of, folders, source_of
-from gpupool.recompute.proxy.compiled import GROUP, MODULES
+from gpupool.core.compiled import DIGEST, digest_of, folders, modules_of, source_of
+from gpupool.recompute.proxy.compiled import GROUP, MODULES, PACKAGES
 
 SOURCES = Path(__file__).resolve().parent.parent / "src"
 
 
 def compile_into(folder: Path) -> bool:
     """Make ``folder`` hold the compiled modules; False where it holds them already."""
-    wanted = digest_of(MODULES)
+    wanted = digest_of(modules_of(PACKAGES))
     if (folder / DIGEST).is_file() and (folder / DIGEST).read_text().strip() == wanted:
         return False
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,6 @@
 """The proxy in its compiled form: the same tests pass, edits are never passed over, and a process says what it runs."""
 
+import ast
 import json
 import os
 import shutil
@@ -10,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from gpupool.core import compiled
-from gpupool.core.compiled import DIGEST, digest_of, prefer_compiled
-from gpupool.recompute.proxy.compiled import GROUP, MODULES
+from gpupool.core.compiled import DIGEST, digest_of, modules_of, prefer_compiled
+from gpupool.recompute.proxy.compiled import GROUP, MODULES, PACKAGES
 from proxy_program import COMMAND, program
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -72,12 +73,12 @@ async def test_a_process_says_which_form_it_runs(
 
 def test_what_was_made_from_other_sources_is_left(tmp_path: Path) -> None:
     here = compiled.folders()[-1]
-    assert prefer_compiled("none", ["gpupool.core.ids"], [tmp_path]) == "none is there"
+    assert prefer_compiled("none", ["gpupool.core.ids"], ["gpupool.core"], [tmp_path]) == "none is there"
     copy = shutil.copytree(here, tmp_path / "copy")
-    assert (copy / DIGEST).read_text().strip() == digest_of(MODULES), "run make compiled"
+    assert (copy / DIGEST).read_text().strip() == digest_of(modules_of(PACKAGES)), "run make compiled"
     (copy / DIGEST).write_text("0" * 64)
     before = list(sys.meta_path)
-    assert prefer_compiled(GROUP, MODULES, [copy]) == "it was made from other sources"
+    assert prefer_compiled(GROUP, MODULES, PACKAGES, [copy]) == "it was made from other sources"
     assert sys.meta_path == before
 
 
@@ -87,6 +88,20 @@ def test_one_edit_changes_the_digest(tmp_path: Path, monkeypatch: pytest.MonkeyP
     seen = set()
     for text in ("x = 1\n", "x = 2\n", "x = 1\n"):
         (tmp_path / "a" / "b.py").write_text(text)
-        seen.add(digest_of(["a.b"]))
+        seen.add(digest_of(modules_of(["a"])))
     assert len(seen) == 2
-    assert prefer_compiled("g", ["a.c"], []) == "the sources are not here"
+
+
+def test_whatever_a_compiled_module_imports_of_ours_is_watched() -> None:
+    """It holds constants of other modules too, so an edit there counts as well."""
+    watched, imported = set(modules_of(PACKAGES)), set()
+    for module in MODULES:
+        for node in ast.walk(ast.parse(compiled.source_of(module).read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("gpupool."):
+                imported.add(node.module)
+    packages = {
+        name for name in imported if name is not None and compiled.source_of(name).with_suffix("").is_dir()
+    }
+    assert imported - packages <= watched
+    assert {f"{name}.__init__" for name in packages} <= watched
+    assert set(MODULES) <= watched

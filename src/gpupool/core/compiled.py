@@ -28,8 +28,17 @@ def source_of(module: str) -> Path:
     return _PACKAGES / Path(*module.split(".")).with_suffix(".py")
 
 
+def modules_of(packages: Iterable[str]) -> list[str]:
+    """Return the modules that lie in these packages themselves, by name."""
+    return [
+        f"{package}.{source.stem}"
+        for package in packages
+        for source in _PACKAGES.joinpath(*package.split(".")).glob("*.py")
+    ]
+
+
 def digest_of(modules: Iterable[str]) -> str:
-    """Return what tells the compiled form of these modules: their sources, and the Python that runs it."""
+    """Return what tells the compiled form made from these modules: their sources, and the Python that runs it."""
     digest = hashlib.sha256(sys.implementation.cache_tag.encode() if sys.implementation.cache_tag else b"")
     for module in sorted(modules):
         source = source_of(module).read_bytes()
@@ -43,15 +52,18 @@ def folders() -> list[Path]:
     return [_PACKAGES / "gpupool" / "_compiled", Path(sys.prefix) / "share" / "gpupool" / "compiled"]
 
 
-def prefer_compiled(group: str, modules: Sequence[str], places: Sequence[Path] | None = None) -> str | None:
+def prefer_compiled(
+    group: str, modules: Sequence[str], packages: Sequence[str], places: Sequence[Path] | None = None
+) -> str | None:
     """Have imports from now on take the compiled form of ``modules``; return why the sources run, None where not.
 
-    ``group``: the library that holds them all. Modules that are loaded already stay as they are.
+    ``group``: the library that holds them all; ``packages``: where they and all that they import lie, since a compiled
+    module holds constants of others too. Modules that are loaded already stay as they are.
     """
     if os.environ.get(VARIABLE) == "0":
         return f"{VARIABLE} is 0"
     try:
-        wanted = digest_of(modules)
+        wanted = digest_of(modules_of(packages))
     except OSError:
         return "the sources are not here"
     why = "none is there"
