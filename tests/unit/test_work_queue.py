@@ -151,9 +151,11 @@ async def test_what_cannot_be_done_behind_what_is_ahead_is_refused_at_once() -> 
         await asyncio.gather(*calls)
 
 
-async def test_what_is_only_guessed_refuses_nobody() -> None:
+async def test_what_is_only_guessed_refuses_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Guessed to take hours; the engine answers at once.
+    monkeypatch.setattr("gpupool.recompute.server.rates._SECONDS_A_VALUE", 1e3)
     async with desk(1, 5, FakeClock(), shut=False) as d:
-        await d.ask(0.001)
+        await d.ask(60.0)
         assert len(d.engine.asked) == 1
 
 
