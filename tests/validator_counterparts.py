@@ -10,7 +10,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import httpx
 
 from control_stage import a_client
-from gpupool.fleet.ports.validator import GpuFacts
+from gpupool.fleet.ports.validator import GpuFacts, Validator
 from gpupool.market.declared import wrapping_key
 from gpupool.validators.chutes.client import ChutesValidator
 from gpupool.validators.hotkeys import Hotkey
@@ -67,7 +67,7 @@ class Counterpart(Protocol):
         ...
 
 
-def miner_of(counterpart: Counterpart, key: Hotkey = MINER) -> ChutesValidator:
+def miner_of(counterpart: Counterpart, key: Hotkey = MINER) -> AbstractAsyncContextManager[Validator]:
     """Return a miner's client; use it as an async context manager."""
     return ChutesValidator("validator", counterpart.api, key)
 

@@ -8,7 +8,7 @@ verified once, which takes the real one as long as a real card would.
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -25,6 +25,7 @@ from gpupool.core.errors import (
     UnauthorizedError,
 )
 from gpupool.fleet.offers import Registration
+from gpupool.fleet.ports.validator import Validator
 from gpupool.validators.chutes.client import ChutesValidator
 from gpupool.validators.chutes.events import Reason, ValidatorNews
 from gpupool.validators.chutes.link import Link
@@ -47,7 +48,7 @@ async def validator(
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def miner(validator: Counterpart) -> AsyncIterator[ChutesValidator]:
+async def miner(validator: Counterpart) -> AsyncIterator[Validator]:
     async with miner_of(validator) as client:
         yield client
 
@@ -91,13 +92,13 @@ async def listening(validator: Counterpart) -> AsyncIterator[list[ValidatorNews]
             await running
 
 
-async def test_it_names_the_models_that_it_takes(miner: ChutesValidator) -> None:
+async def test_it_names_the_models_that_it_takes(miner: Validator) -> None:
     rules = {rule.short_ref: rule for rule in await miner.supported_gpus()}
     assert len(rules) >= 25
     assert (rules["h100"].hourly_usd, rules["h100"].memory_gb) == (1.79, 80)
 
 
-async def test_its_catalog_is_listed_and_asked_for(validator: Counterpart, miner: ChutesValidator) -> None:
+async def test_its_catalog_is_listed_and_asked_for(validator: Counterpart, miner: Validator) -> None:
     listing = await miner.chutes()
     assert (set(listing.items), listing.unusable) == ({validator.chute_id}, {})
     chute = listing.items[validator.chute_id]
@@ -115,20 +116,18 @@ async def test_its_catalog_is_listed_and_asked_for(validator: Counterpart, miner
             await miner.chute(*wrong)
 
 
-async def test_an_empty_list_of_instances_says_so(miner: ChutesValidator) -> None:
+async def test_an_empty_list_of_instances_says_so(miner: Validator) -> None:
     listing = await miner.instances()
     assert (dict(listing.items), listing.silent) == ({}, False)
 
 
-async def test_what_it_has_nothing_of_is_an_empty_list(miner: ChutesValidator) -> None:
+async def test_what_it_has_nothing_of_is_an_empty_list(miner: Validator) -> None:
     assert dict((await miner.demand()).items) == {}
     assert dict((await miner.gpus()).items) == {}
     assert isinstance((await miner.bounties()).items, dict)
 
 
-async def test_a_card_with_wrong_numbers_is_refused_whole(
-    validator: Counterpart, miner: ChutesValidator
-) -> None:
+async def test_a_card_with_wrong_numbers_is_refused_whole(validator: Counterpart, miner: Validator) -> None:
     good = validator.gpu(5)
     for wrong in (
         validator.gpu(6, processors=80),
@@ -140,9 +139,7 @@ async def test_a_card_with_wrong_numbers_is_refused_whole(
     assert dict((await miner.gpus()).items) == {}
 
 
-async def test_gpus_are_verified_and_known(
-    validator: Counterpart, miner: ChutesValidator, gpus: list[str]
-) -> None:
+async def test_gpus_are_verified_and_known(validator: Counterpart, miner: Validator, gpus: list[str]) -> None:
     known = (await miner.gpus()).items
     assert set(known) == set(gpus)
     assert all(gpu.verified_at is not None and gpu.fault is None for gpu in known.values())
@@ -153,7 +150,7 @@ async def test_gpus_are_verified_and_known(
 
 
 async def test_an_instance_goes_all_the_way(
-    validator: Counterpart, miner: ChutesValidator, gpus: list[str]
+    validator: Counterpart, miner: Validator, gpus: list[str]
 ) -> None:
     wanted = [
         Reason.INSTANCE_CREATED,
@@ -169,7 +166,7 @@ async def test_an_instance_goes_all_the_way(
     assert {news.content.instance_id for news in own} == {instance_id}
 
 
-async def _life_of_an_instance(validator: Counterpart, miner: ChutesValidator, gpus: list[str]) -> str:
+async def _life_of_an_instance(validator: Counterpart, miner: Validator, gpus: list[str]) -> str:
     launch, second = await miner.launch(validator.chute_id), await miner.launch(validator.chute_id)
     instance = instance_of(validator, launch.token)
     assert (instance.claims["sub"], instance.claims["iss"]) == (launch.config_id, "chutes")
@@ -204,7 +201,7 @@ async def _life_of_an_instance(validator: Counterpart, miner: ChutesValidator, g
 
 
 async def test_a_token_that_is_not_its_own_opens_nothing(
-    validator: Counterpart, miner: ChutesValidator, gpus: list[str]
+    validator: Counterpart, miner: Validator, gpus: list[str]
 ) -> None:
     token = (await miner.launch(validator.chute_id)).token
     head, _, tail = token.rpartition(".")
@@ -214,28 +211,33 @@ async def test_a_token_that_is_not_its_own_opens_nothing(
     assert (await strange.claim(["f" * 32])).status_code >= 400
 
 
-async def _take_tokens(miner: ChutesValidator, chute_id: str) -> None:
+async def _take_tokens(miner: Validator, chute_id: str) -> None:
     """Take more than there can be room for, one instance being active."""
     for _ in range(20):
         await miner.launch(chute_id)
 
 
-async def test_there_is_no_token_for_what_does_not_exist(miner: ChutesValidator) -> None:
+async def test_there_is_no_token_for_what_does_not_exist(miner: Validator) -> None:
     with pytest.raises(NotFoundError):
         await miner.launch("no-such-chute")
 
 
-async def test_what_is_gone_already_is_no_error(validator: Counterpart, miner: ChutesValidator) -> None:
+async def test_what_is_gone_already_is_no_error(validator: Counterpart, miner: Validator) -> None:
     await miner.end_instance(validator.chute_id, "none")
     await miner.forget_gpu("f" * 32)
     await miner.release_job("none")
 
 
+def off_by(seconds: float) -> Callable[[], float]:
+    """Return a clock that is wrong by so much."""
+    return lambda: time.time() + seconds
+
+
 async def test_only_its_miners_are_let_in_and_only_on_time(validator: Counterpart) -> None:
     for drift in (-599.0 + 5, 590.0):
-        async with ChutesValidator("v", validator.api, MINER, now=lambda: time.time() + drift) as off:  # noqa: B023
+        async with ChutesValidator("v", validator.api, MINER, now=off_by(drift)) as off:
             await off.instances()
-    async with ChutesValidator("v", validator.api, MINER, now=lambda: time.time() - 700) as late:
+    async with ChutesValidator("v", validator.api, MINER, now=off_by(-700.0)) as late:
         with pytest.raises(ClockSkewError, match="s behind"):
             await late.instances()
     headers = signed_headers(MINER, time.time(), purpose="nodes")

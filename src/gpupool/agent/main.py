@@ -1,8 +1,6 @@
 """The agent process: wiring, signals and the one lock that keeps a second agent off the same state folder."""
 
 import asyncio
-import fcntl
-import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -23,6 +21,7 @@ from gpupool.contracts.alert_file import AlertFile, load_alert_file
 from gpupool.core.errors import ConflictError, EnvironmentProblemError, InvalidInputError
 from gpupool.core.ids import new_id
 from gpupool.core.keys import SigningKey
+from gpupool.core.locking import held_alone
 from gpupool.core.ports import port_is_free
 from gpupool.core.processes import identify_self
 from gpupool.core.records import ProcessRecord
@@ -153,13 +152,13 @@ def _signals() -> tuple[asyncio.Event, asyncio.Event]:
 
 @contextmanager
 def _sole_agent(path: Path) -> Iterator[None]:
-    """Hold the lock of a state folder; the kernel gives it back even after SIGKILL."""
-    with open(path, "a", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise ConflictError(
-                f"An agent already runs on {path.parent.parent}.",
-                remedy="Stop it first, or give this one a state folder of its own with GPUPOOL_HOME.",
-            ) from error
+    """Hold the lock of a state folder; ConflictError where another agent does."""
+
+    def taken() -> ConflictError:
+        return ConflictError(
+            f"An agent already runs on {path.parent.parent}.",
+            remedy="Stop it first, or give this one a state folder of its own with GPUPOOL_HOME.",
+        )
+
+    with held_alone(path, taken):
         yield

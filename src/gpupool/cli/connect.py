@@ -27,16 +27,21 @@ ControlOption = Annotated[
 
 def control_url(given: str | None, home: Home) -> str:
     """Return the address of control."""
+    return url_of("control", given, home, DEFAULT_URL)
+
+
+def url_of(role: str, given: str | None, home: Home, default: str) -> str:
+    """Return the address of a process: what was given, else that of the one that runs from ``home``, else ``default``."""
     if given:
         return given.rstrip("/")
     try:
-        record = ProcessRecord.read(home.run / "control.json")
+        record = ProcessRecord.read(home.run / f"{role}.json")
     except OSError:
         # Another user's folder: it cannot name the address, and a token from the environment may still open it.
         record = None
     if record is not None and record.url is not None and record.process.alive():
         return record.url
-    return DEFAULT_URL
+    return default
 
 
 def operator_token(home: Home) -> str:

@@ -38,15 +38,12 @@ def root() -> None:
 
 
 def _connect(url: str | None) -> "MarketClient":
-    from gpupool.cli.connect import operator_token
+    from gpupool.cli.connect import operator_token, url_of
     from gpupool.contracts.market_client import MarketClient
     from gpupool.core.home import Home
-    from gpupool.core.records import ProcessRecord
 
     home = Home.from_environment()
-    record = None if url else ProcessRecord.read(home.run / "market.json")
-    running = record.url if record is not None and record.process.alive() else None
-    return MarketClient(url or running or _DEFAULT_URL, operator_token(home))
+    return MarketClient(url_of("market", url, home, _DEFAULT_URL), operator_token(home))
 
 
 def _find(client: "MarketClient", name: str) -> "MarketChuteView":

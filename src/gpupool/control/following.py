@@ -35,8 +35,6 @@ class Following:
         self._arrived: list[News] = []
         self._some = asyncio.Event()
         self._looked_for_commands = -COMMAND_SECONDS
-        self.reads = 0
-        """How often the store was asked for events, since the bus did not have them."""
 
     async def run(self) -> None:
         """Follow until the pool closes."""
@@ -105,7 +103,6 @@ class Following:
         return True
 
     async def _read_on(self) -> None:
-        self.reads += 1
         while True:
             async with self._pool.store.read() as reader:
                 events = await reader.events(after=self._seq or 0, limit=_PART)

@@ -4,8 +4,6 @@ What can fail is tried before anything is started. The only place in control tha
 """
 
 import asyncio
-import fcntl
-import os
 import signal
 import socket
 from collections.abc import Callable, Coroutine, Iterator
@@ -24,6 +22,7 @@ from gpupool.core.files import read_json
 from gpupool.core.home import MOVED, Home
 from gpupool.core.ids import new_id
 from gpupool.core.listening import bind
+from gpupool.core.locking import held_alone
 from gpupool.core.logging import set_up_logging
 from gpupool.core.open_files import allow_most
 from gpupool.core.processes import identify_self
@@ -63,20 +62,17 @@ def alone(home: Home) -> Iterator[None]:
 
     Raises ConflictError, naming the process that holds it.
     """
-    lock = os.open(home.run / "control.lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            record = ProcessRecord.read(home.run / "control.json")
-            who = f" (pid {record.process.pid}, {record.url})" if record else ""
-            raise ConflictError(
-                f"Another control{who} runs from the state folder {home.root}.",
-                remedy="Stop it first, or give another state folder with GPUPOOL_HOME.",
-            ) from error
+
+    def taken() -> ConflictError:
+        record = ProcessRecord.read(home.run / "control.json")
+        who = f" (pid {record.process.pid}, {record.url})" if record else ""
+        return ConflictError(
+            f"Another control{who} runs from the state folder {home.root}.",
+            remedy="Stop it first, or give another state folder with GPUPOOL_HOME.",
+        )
+
+    with held_alone(home.run / "control.lock", taken):
         yield
-    finally:
-        os.close(lock)
 
 
 async def _serve(settings: ControlSettings, home: Home, listener: socket.socket) -> None:

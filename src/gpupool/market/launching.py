@@ -126,12 +126,6 @@ def _claim_job(market: Market, change: Change, hotkey: str, chute: Chute, job_id
     change.put(replace(job, state=JobState.CLAIMED, hotkey=hotkey))
 
 
-async def give_up(market: Market, launch: Launch, fault: str) -> None:
-    """Note that nothing will come of a launch; its job is for others again."""
-    async with market.change() as change:
-        abandon(market, change, launch, fault)
-
-
 def abandon(market: Market, change: Change, launch: Launch, fault: str) -> None:
     """Let go of a launch within a change."""
     change.put(replace(launch, state=LaunchState.FAILED, fault=fault, symmetric_key=""))

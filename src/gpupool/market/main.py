@@ -1,8 +1,6 @@
 """The market process from start to end: state folder, books, server, and a clean way out."""
 
 import asyncio
-import fcntl
-import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +14,7 @@ from gpupool.core.errors import ConflictError
 from gpupool.core.home import Home
 from gpupool.core.ids import new_id
 from gpupool.core.listening import BACKLOG, bind, stop_signal
+from gpupool.core.locking import held_alone
 from gpupool.core.logging import set_up_logging
 from gpupool.core.processes import identify_self
 from gpupool.core.records import ProcessRecord
@@ -50,18 +49,15 @@ def run(settings: MarketSettings) -> None:
 @contextmanager
 def alone(home: Home) -> Iterator[None]:
     """Hold the market's books; ConflictError where another market does."""
-    lock = os.open(home.run / "market.lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise ConflictError(
-                f"Another market runs from the state folder {home.root}.",
-                remedy="Stop it first, or give another state folder with GPUPOOL_HOME.",
-            ) from error
+
+    def taken() -> ConflictError:
+        return ConflictError(
+            f"Another market runs from the state folder {home.root}.",
+            remedy="Stop it first, or give another state folder with GPUPOOL_HOME.",
+        )
+
+    with held_alone(home.run / "market.lock", taken):
         yield
-    finally:
-        os.close(lock)
 
 
 async def _serve(settings: MarketSettings, home: Home, listener: socket.socket) -> None:

@@ -5,16 +5,16 @@ after a restart it begins anew.
 """
 
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
+from gpupool.market.billing import unit_usd
 from gpupool.market.records import Chute, Use
 from gpupool.market.refusing import RefusedError
 from gpupool.market.state import Market
 
 HOUR: Final = 3600.0
 SAMPLE_SECONDS: Final = 60.0
-USD_SECOND: Final = 1.0 / HOUR
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Meter:
                     raise RefusedError(404, f"There is no instance {use.id[:64]} of this chute.")
                 before = self._market.uses.get(use.id)
                 if before is None or use.compute_seconds >= before.compute_seconds:
-                    grown[use.id] = (replace(use), before)
+                    grown[use.id] = (use, before)
                     change.put(use)
         for use, before in grown.values():
             sums = self._sums.get(use.chute_id, Sums())
@@ -89,9 +89,7 @@ class Meter:
             seen = self.last_hour(chute.id)
             if seen == Sums():
                 continue
-            per_second = (
-                chute.multiplier * max(model.hourly_usd for model in self._market.catalog) * USD_SECOND
-            )
+            per_second = chute.multiplier * unit_usd(self._market)
             items.append(
                 {
                     "chute_id": chute.id,

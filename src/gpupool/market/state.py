@@ -12,6 +12,7 @@ from typing import Any
 
 from gpupool.catalog import Catalog
 from gpupool.core.clock import Clock
+from gpupool.core.finishing import to_its_end
 from gpupool.market.keeping import Books, Record
 from gpupool.market.records import Chute, Earning, Gpu, Image, Instance, Job, Launch, Use
 
@@ -97,7 +98,8 @@ class Market:
         async with self._turn:
             change = Change(self.now)
             yield change
-            await _to_its_end(asyncio.ensure_future(self._keep(change)))
+            # Memory and books must stay the same, whoever leaves meanwhile.
+            await to_its_end(self._keep(change))
 
     async def _keep(self, change: Change) -> None:
         if change.kept or change.dropped or change.earned:
@@ -121,16 +123,3 @@ class Market:
             for launch in self.launches.values()
             if launch.chute_id == chute_id and launch.state.open and launch.expires_at > self.now
         ]
-
-
-async def _to_its_end(work: "asyncio.Future[None]") -> None:
-    """Await ``work`` to its end even where the caller is cancelled meanwhile: memory and books must stay the same."""
-    cancelled = False
-    while not work.done():
-        try:
-            await asyncio.wait({work})
-        except asyncio.CancelledError:
-            cancelled = True
-    work.result()
-    if cancelled:
-        raise asyncio.CancelledError

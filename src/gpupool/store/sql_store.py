@@ -6,13 +6,14 @@ left open.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from gpupool.core.errors import StorageError
+from gpupool.core.finishing import to_its_end
 from gpupool.core.sealing import Seal
 from gpupool.store.database import Database
 from gpupool.store.faults import translated
@@ -53,7 +54,7 @@ class SqlStore:
                     await connection.begin()
                 yield SqlReader(connection, self._sealing)
             finally:
-                await _to_its_end(_give_back(connection))
+                await to_its_end(_give_back(connection))
         finally:
             self._views -= 1
             if not self._views:
@@ -81,9 +82,9 @@ class SqlStore:
                     yield writer
                     writer.check_unbroken()
                     with translated():
-                        await _to_its_end(connection.commit())
+                        await to_its_end(connection.commit())
                 finally:
-                    await _to_its_end(_give_back(connection))
+                    await to_its_end(_give_back(connection))
             finally:
                 self._owner = None
 
@@ -118,17 +119,3 @@ async def _give_back(connection: AsyncConnection) -> None:
     """Roll back what is still open and return the connection to its pool."""
     with translated():
         await connection.close()
-
-
-async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
-    """Await ``work`` without letting a cancellation cut it short; the cancellation takes effect after it."""
-    task = asyncio.ensure_future(work)
-    cancelled = False
-    while not task.done():
-        try:
-            await asyncio.wait({task})
-        except asyncio.CancelledError:
-            cancelled = True
-    task.result()
-    if cancelled:
-        raise asyncio.CancelledError

@@ -4,7 +4,6 @@ Source: chutes.md section 2.2. Errors leave as ``{"detail": "..."}``, which is w
 """
 
 import secrets
-from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import structlog
@@ -60,9 +59,6 @@ def build_app(
     )
     app.state.miner = miner
     return app
-
-
-Handler = Callable[[Request], Awaitable[Response]]
 
 
 async def _pong(_: Request) -> Response:

@@ -3,10 +3,10 @@
 Source: chutes.md section 2.1 (a). An endpoint with a purpose is signed for that, one that takes a body is signed over it.
 """
 
-import hmac
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
+from gpupool.core.tokens import same_secret
 from gpupool.market.refusing import RefusedError
 from gpupool.validators.chutes.signing import HOTKEY, NONCE, NONCE_SECONDS, SIGNATURE, subject_of
 from gpupool.validators.hotkeys import verified
@@ -41,9 +41,7 @@ class Identity:
     def owner(self, headers: Mapping[str, str]) -> None:
         """Raise RefusedError 401 unless a request carries the operator token."""
         scheme, _, token = headers.get("authorization", "").partition(" ")
-        if scheme.casefold() != "bearer" or not hmac.compare_digest(
-            token.encode(), self._owner_token.encode()
-        ):
+        if scheme.casefold() != "bearer" or not same_secret(token, self._owner_token):
             raise RefusedError(401, "This needs the operator token.")
 
     def _check_nonce(self, nonce: str) -> None:

@@ -46,9 +46,9 @@ class OverloadedError(BusyError):
 
     def __init__(self, retry_after: int) -> None:
         super().__init__(
-            f"The queue of this server is full; try again in {retry_after} s, or another server."
+            f"The queue of this server is full; try again in {retry_after} s, or another server.",
+            retry_after=retry_after,
         )
-        self.retry_after = retry_after
 
 
 class WorkQueue:
